@@ -1,0 +1,61 @@
+# Needs python3 >= 3.11 (with venv) and make; every target makes .venv and installs what it needs into it.
+# Paths are relative and tools are run as "python -m": both so that a folder with spaces in its name works
+# (make splits targets at spaces, and the scripts in .venv/bin start with a #! line that cannot hold one).
+
+PYTHON ?= python3
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest
+# Capturing a model is one thread's work: tests go in parallel, with one torch thread each.
+PARALLEL := -n auto --maxprocesses 4 --dist worksteal
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test test-slow check real bench clean FORCE
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/installed-report ## convert two small networks; prints a table and writes an HTML report
+	$(PY) examples/demo.py
+
+test: .venv/installed-dev ## all tests that are neither slow nor in need of the real models
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "not slow and not real and not bench"
+
+test-slow: .venv/installed-dev ## the slow tests: every model that is claimed to convert
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "slow and not real and not bench"
+
+check: .venv/installed-dev ## lint, format, types, import contract
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()" --no-logo --no-cache
+
+real: .venv/installed-dev ## the tests on real models and images (SPIKECAST_REAL, or ../shared/real)
+	@home=$${SPIKECAST_REAL:-../shared/real}; \
+	if [ ! -f "$$home/loaders.py" ]; then \
+		echo "make real: no $$home/loaders.py; set SPIKECAST_REAL to the folder of the real models" >&2; exit 1; \
+	fi; \
+	SPIKECAST_REAL="$$home" $(PYTEST) -m real
+
+bench: .venv/installed-dev ## the benchmarks; wants an idle machine
+	$(PYTEST) -m bench || [ $$? -eq 5 ]  # 5: there are none
+	@if [ -f benchmarks/__main__.py ]; then $(PY) -m benchmarks; else echo "make bench: this tree has no benchmarks/ yet"; fi
+
+clean: ## remove caches and build products (not .venv)
+	rm -rf build dist out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Installed anew when pyproject.toml or the version is newer, and when the folder was moved or copied along with its .venv,
+# which would otherwise go on importing the sources of the old place.
+ifneq "$(shell cat .venv/home 2>/dev/null)" "$(CURDIR)"
+MOVED := FORCE
+endif
+
+.venv/installed-%: pyproject.toml src/spikecast/_version.py $(MOVED)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "spikecast needs Python 3.11 or newer: make PYTHON=...")'
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@echo "Installing spikecast[$*] into .venv; the first time this takes some minutes."
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@pwd -P > .venv/home
+	@touch $@

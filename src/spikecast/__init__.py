@@ -1,0 +1,31 @@
+"""spikecast: a pretrained PyTorch network becomes a spiking network, without training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spikecast._version import __version__
+from spikecast.config import Config
+from spikecast.errors import SpikecastError
+
+if TYPE_CHECKING:
+    from spikecast.artifact import load
+    from spikecast.network import SpikingNetwork
+    from spikecast.pipeline import convert
+
+__all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load"]
+
+_HOMES = {"SpikingNetwork": "spikecast.network", "convert": "spikecast.pipeline", "load": "spikecast.artifact"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the heavy parts when they are first used."""
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'spikecast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,100 @@
+"""Thresholds of all sites from a pass of the ANN over the calibration batches, and in-loop search where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from spikecast.calibration.channels import by_channel, channel_axes, threshold_shape
+from spikecast.calibration.observers import Histogram, Moments
+from spikecast.calibration.thresholds import method_of, needs_moments, threshold_from
+from spikecast.config import Config
+from spikecast.errors import DataError
+from spikecast.graph.execute import Execution
+from spikecast.graph.plan import Plan, Site
+
+
+@dataclass
+class Observer:
+    """What is noted of one site."""
+
+    site: Site
+    config: Config
+    moments: Moments | None = None
+    histogram: Histogram | None = None
+    shape: tuple[int, ...] = ()
+    axes: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.axes = channel_axes(self.site, self.config.granularity)
+        if needs_moments(self.site, self.config):
+            self.moments = Moments()
+        else:
+            self.histogram = Histogram()
+
+    def observe(self, values: Tensor, clamped: Tensor) -> None:
+        """Take in one step of a site: its input, and what an exact neuron would send."""
+        shape = threshold_shape(values, self.axes)
+        if self.shape and shape != self.shape:
+            raise DataError(
+                f"site {self.site.name!r} has thresholds of shape {self.shape} and meets {shape}; "
+                f"granularity={self.config.granularity!r} needs calibration batches of one size"
+            )
+        self.shape = shape
+        if self.moments is not None:
+            self.moments.observe(by_channel(values, self.axes))
+        if self.histogram is not None:
+            self.histogram.observe(by_channel(clamped, self.axes))
+
+    def threshold(self) -> Tensor:
+        """Base thresholds in the shape that broadcasts against the site."""
+        theta = threshold_from(self.site, self.config, self.moments, self.histogram)
+        return theta.to(torch.float32).reshape(self.shape)
+
+
+class Calibration:
+    """Observers of all sites, and the neuron function that feeds them."""
+
+    def __init__(self, sites: Mapping[str, Site], config: Config) -> None:
+        self.config = config
+        self.observers: dict[str, Observer] = {}
+        for name, site in sites.items():
+            own = config.at(name)
+            assert own is not None
+            self.observers[name] = Observer(site, own)
+
+    def __call__(self, site: str, steps: Tensor) -> Tensor:
+        """An exact neuron that notes what passes through it."""
+        observer = self.observers[site]
+        found = observer.site
+        clamped = steps.clamp(found.lower, found.upper) if found.is_rectifier else steps
+        observer.observe(steps[0], clamped[0])
+        return clamped
+
+    def thresholds(self) -> dict[str, Tensor]:
+        """What was found; a site that was never reached is an error."""
+        for name, observer in self.observers.items():
+            if observer.shape == ():
+                raise DataError(f"site {name!r} was never reached by the calibration batches; add such batches")
+        return {name: observer.threshold() for name, observer in self.observers.items()}
+
+    @property
+    def wants_search(self) -> set[str]:
+        """Sites whose thresholds are to be searched in the loop."""
+        return {n for n, o in self.observers.items() if method_of(o.site, o.config) == "search"}
+
+
+@torch.no_grad()
+def observe(
+    batches: Iterable[tuple[Plan, list[Tensor]]],
+    calibration: Calibration,
+    execution: Callable[[Plan], Execution],
+) -> None:
+    """One pass of the ANN."""
+    for plan, tensors in batches:
+        run = execution(plan)
+        run.start(tensors)
+        run.advance(calibration)

@@ -1,0 +1,58 @@
+"""From a site's statistics to its base thresholds, by the method the configuration names."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from spikecast.calibration.observers import Histogram, Moments
+from spikecast.config import Config, Method
+from spikecast.graph.plan import Site
+from spikecast.theory.thresholds.iteration import optimal_threshold, paper_iteration
+
+
+def method_of(site: Site, config: Config) -> Method:
+    """The method a site uses; `auto` is decided by what measured best (docs/method.md).
+
+    Threshold iteration minimises the error of a ReLU; where there is none the paper takes the quantile (Alg. 2).
+    """
+    if config.thresholds in ("iteration", "iteration_paper") and not site.is_rectifier:
+        return "quantile"
+    if config.thresholds != "auto":
+        return config.thresholds
+    if site.is_rectifier and config.num_levels < 4:
+        return "iteration"
+    return "search" if config.threshold_scale == 1.0 else "quantile"
+
+
+def num_quanta(config: Config) -> int:
+    """N of the quantisation error: T for an IF neuron, 2^n·T for a multi-threshold one (Def. 4.5)."""
+    return config.num_steps if config.num_levels == 1 else 2**config.num_levels * config.num_steps
+
+
+def needs_moments(site: Site, config: Config) -> bool:
+    return method_of(site, config) in ("iteration", "iteration_paper")
+
+
+def threshold_from(site: Site, config: Config, moments: Moments | None, histogram: Histogram | None) -> Tensor:
+    """Base thresholds per channel in float64, scaled by `threshold_scale`."""
+    method = method_of(site, config)
+    if method in ("iteration", "iteration_paper"):
+        assert moments is not None and moments.mean is not None
+        if method == "iteration":
+            theta, active = optimal_threshold(moments.mean, moments.std, num_quanta(config))
+        else:
+            theta = paper_iteration(moments.mean, moments.std, num_quanta(config)).double()
+            active = torch.ones_like(theta, dtype=torch.bool)
+    else:
+        assert histogram is not None
+        theta = histogram.quantile(config.quantile)
+        active = theta > 0
+    return filled(theta, active) * config.threshold_scale
+
+
+def filled(theta: Tensor, active: Tensor) -> Tensor:
+    """A channel without activity takes the layer's median."""
+    active = active & theta.isfinite() & (theta > 0)
+    median = theta[active].median() if bool(active.any()) else theta.new_tensor(1.0)
+    return torch.where(active, theta, median)

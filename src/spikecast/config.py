@@ -1,0 +1,151 @@
+"""Settings of a conversion: frozen, checked when made, and the same after a trip through JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from spikecast.errors import ConfigError
+
+Coding = Literal["differential", "rate"]
+Method = Literal["auto", "iteration", "iteration_paper", "quantile", "search"]
+Granularity = Literal["layer", "channel", "neuron", "dim1"]
+
+MAX_LEVELS = 14  # 0.75 / 2**13 is the smallest boundary that is still a normal float16
+MAX_STEPS = 4096
+
+# What may differ from site to site; the number of steps, the coding and the seed belong to the whole network.
+SITE_FIELDS = (
+    "num_levels",
+    "thresholds",
+    "threshold_scale",
+    "granularity",
+    "signed",
+    "quantile",
+    "search_penalty",
+    "firing_boundary",
+    "initial_potential",
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """How to convert. Field by field:
+
+    num_steps          T, the time-steps a run takes unless it is told otherwise
+    num_levels         n, thresholds per sign of a multi-threshold neuron; 1 is the signed IF neuron
+    coding             "differential" (the paper) or "rate"
+    thresholds         how the base threshold is found: auto, iteration, iteration_paper, quantile, search
+    threshold_scale    c, multiplies what the method found (not with search, which finds its own)
+    granularity        one threshold per layer, per feature channel, per neuron, or per dim 1 (the authors' code)
+    signed             False: only positive spikes, the classical IF neuron (rate coding only)
+    encode_input       True: the network's analog input is sent as spikes too
+    quantile           p of the quantile method, and of the starting point of search
+    search_penalty     λ of search: what one spike per neuron costs in squared relative error
+    firing_boundary    b: level λ fires from b·λ on
+    initial_potential  v₀ as a fraction of the threshold
+    overrides          {site name pattern: {field: value} or None}; None leaves the site analog; the last match wins
+    seed               of whatever is drawn at random while converting
+    """
+
+    num_steps: int = 8
+    num_levels: int = 8
+    coding: Coding = "differential"
+    thresholds: Method = "auto"
+    threshold_scale: float = 1.0
+    granularity: Granularity = "channel"
+    signed: bool = True
+    encode_input: bool = False
+    quantile: float = 0.999
+    search_penalty: float = 0.0
+    firing_boundary: float = 0.75
+    initial_potential: float = 0.0
+    overrides: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _whole("num_steps", self.num_steps, 1, MAX_STEPS)
+        _whole("num_levels", self.num_levels, 1, MAX_LEVELS)
+        _one_of("coding", self.coding, get_args(Coding))
+        _one_of("thresholds", self.thresholds, get_args(Method))
+        _one_of("granularity", self.granularity, get_args(Granularity))
+        _real("threshold_scale", self.threshold_scale, 0.0, 1e6, open_low=True)
+        _real("quantile", self.quantile, 0.0, 1.0, open_low=True)
+        _real("search_penalty", self.search_penalty, 0.0, 1e6)
+        _real("firing_boundary", self.firing_boundary, 0.5, 1.0, open_low=True)
+        _real("initial_potential", self.initial_potential, -1.0, 1.0)
+        _whole("seed", self.seed, 0, 2**63 - 1)
+        for name in ("signed", "encode_input"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r} is not a bool; give True or False")
+        if self.coding == "differential" and not self.signed:
+            raise ConfigError(
+                "coding='differential' with signed=False cannot work: a differential estimate only falls through a "
+                "negative spike, so every overshoot would stay; use coding='rate', or signed=True"
+            )
+        if self.thresholds == "search" and self.threshold_scale != 1.0:
+            raise ConfigError(
+                f"threshold_scale={self.threshold_scale} with thresholds='search': the search already chooses the "
+                "scale; leave threshold_scale at 1.0, or take another method"
+            )
+        self._check_overrides()
+
+    def _check_overrides(self) -> None:
+        if not isinstance(self.overrides, Mapping):
+            raise ConfigError(f"overrides={self.overrides!r} is not a mapping; give {{site pattern: settings or None}}")
+        for pattern, settings in self.overrides.items():
+            if not isinstance(pattern, str):
+                raise ConfigError(f"overrides: the pattern {pattern!r} is not a string; site names are in snn.report")
+            if settings is None:
+                continue
+            if not isinstance(settings, Mapping):
+                raise ConfigError(f"overrides[{pattern!r}]={settings!r} is neither None nor a mapping of settings")
+            for name in settings:
+                if name not in SITE_FIELDS:
+                    raise ConfigError(
+                        f"overrides[{pattern!r}] sets {name!r}, which cannot differ by site; "
+                        f"one of {', '.join(SITE_FIELDS)} can"
+                    )
+            dataclasses.replace(self, overrides={}, **settings)  # the same checks, at once rather than at the site
+
+    def at(self, site: str) -> Config | None:
+        """The settings of one site; None where it is to stay analog."""
+        chosen: Mapping[str, Any] | None = {}
+        for pattern, settings in self.overrides.items():
+            if fnmatch.fnmatchcase(site, pattern):
+                chosen = settings
+        return None if chosen is None else dataclasses.replace(self, overrides={}, **chosen)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict that json can write."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values["overrides"] = {k: None if v is None else dict(v) for k, v in self.overrides.items()}
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Config:
+        """The settings in a dict; an unknown key is an error that lists the known ones."""
+        known = [f.name for f in dataclasses.fields(cls)]
+        for key in values:
+            if key not in known:
+                raise ConfigError(f"unknown setting {key!r}; the settings are {', '.join(known)}")
+        return cls(**values)
+
+
+def _whole(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{name}={value!r} must be a whole number from {low} to {high}")
+
+
+def _real(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if not fits or not (low < value if open_low else low <= value) or not value <= high:  # type: ignore[operator]
+        raise ConfigError(f"{name}={value!r} must be a number {'above' if open_low else 'from'} {low:g} up to {high:g}")
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r} must be one of {', '.join(map(repr, allowed))}")

@@ -1,0 +1,40 @@
+"""Every mistake a user can make has one type here, and one line that says how to mend it.
+
+    SpikecastError
+    ├── ConfigError        a setting out of its range, or unknown
+    ├── DataError          batches or inputs that cannot be used (empty, NaN, wrong shape or type)
+    ├── ModelError         a model that cannot be taken as it is (training mode, NaN weights, ...)
+    │   ├── CaptureError   torch.export could not turn the forward into a graph
+    │   └── StrictError    strict=True met something that would not be fed by spikes
+    └── ArtifactError      a file that is truncated, tampered with, newer, or not ours
+"""
+
+from __future__ import annotations
+
+
+class SpikecastError(Exception):
+    """A mistake that can be mended by the user; the message names the value, the rule and the remedy."""
+
+
+class ConfigError(SpikecastError, ValueError):
+    """A setting is unknown or out of its range."""
+
+
+class DataError(SpikecastError, ValueError):
+    """A batch or an input cannot be used."""
+
+
+class ModelError(SpikecastError):
+    """The model cannot be converted as it is."""
+
+
+class CaptureError(ModelError):
+    """The model's forward cannot be captured as one graph."""
+
+
+class StrictError(ModelError):
+    """strict=True: an op is unknown, or a weighted op would not be fed by spikes."""
+
+
+class ArtifactError(SpikecastError):
+    """A saved network cannot be read."""

@@ -1,0 +1,287 @@
+"""A model's forward as a Program, through torch.export, free in its batch size and, where possible, in H and W."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram, export
+from torch.export.graph_signature import InputKind
+
+from spikecast.errors import CaptureError, DataError
+from spikecast.graph.guards import Guard, from_sympy, symbols
+from spikecast.graph.program import GETITEM, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref
+from spikecast.graph.structure import LEAF, Structure, flatten, unflatten
+
+_TENSOR = object()  # stands for a tensor among the leaves of an answer
+_ASSERTIONS = ("_assert", "sym_constrain_range", "_check")
+_SIZE_NAMES = {function: name for name, function in SIZE_OPS.items()} | {
+    torch.sym_int: "size.int",
+    torch.sym_float: "size.float",
+    torch.sym_max: "size.max",
+    torch.sym_min: "size.min",
+    torch.sym_sqrt: "size.sqrt",
+}
+
+
+def capture(
+    model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any] | None = None, *, batch_axis: int = 0
+) -> Program:
+    """The graph of one call of the model, equal to it bit for bit: in-place ops made functional, dropout gone."""
+    leaves, structure = flatten((tuple(args), dict(kwargs or {})))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    if not places:
+        raise DataError("the model was called without a tensor; give it at least one tensor input")
+    tensors = [leaves[i] for i in places]
+    flat = _Flat(model, leaves, structure, places)
+    batch = tensors[0].shape[batch_axis] if tensors[0].dim() > batch_axis else None
+    failures: list[str] = []
+    for example, dims in _attempts(tensors, batch, batch_axis):
+        with _quiet():
+            try:
+                exported = export(flat, tuple(example), dynamic_shapes=(tuple(dims),), strict=False)
+                exported = exported.run_decompositions({})
+                program = _Reader(exported, flat, leaves, structure, places, batch_axis, example).program()
+            except Exception as error:  # torch.export raises many types; all mean "not like this"
+                failures.append(str(error).strip().splitlines()[0][:300] if str(error).strip() else repr(error))
+                continue
+        if program.batch_symbols or example is tensors:
+            return program
+    raise CaptureError(
+        f"torch.export cannot capture {type(model).__name__}.forward whole: {failures[-1] if failures else 'no reason given'}; "
+        "convert the parts it can capture with regions=['name of a submodule', ...]"
+    )
+
+
+def _attempts(tensors: list[Tensor], batch: int | None, batch_axis: int) -> Iterator[tuple[list[Tensor], list[Any]]]:
+    """What to export, the most general first: every size free, only the batch free, nothing free."""
+    if batch is not None:
+        example = [_tiled(t, batch, batch_axis, tensors) for t in tensors]
+        yield example, [dict.fromkeys(range(t.dim()), Dim.AUTO) for t in tensors]
+        is_batch = [t.dim() > batch_axis and t.shape[batch_axis] == batch for t in tensors]
+        yield example, [{batch_axis: Dim.AUTO} if b else {} for b in is_batch]
+    yield tensors, [{} for _ in tensors]
+
+
+def _tiled(tensor: Tensor, batch: int, axis: int, tensors: list[Tensor]) -> Tensor:
+    """The tensor with a batch size that no other axis has, so that its symbol cannot be confused, and that is not 1."""
+    if tensor.dim() <= axis or tensor.shape[axis] != batch:
+        return tensor
+    others = {size for t in tensors for i, size in enumerate(t.shape) if i != axis}
+    size = next(b for b in (2, 3, 5, 7, 11, 13) if b not in others or b == 13)
+    index = torch.arange(size, device=tensor.device) % batch
+    return tensor.index_select(axis, index)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Export without its chatter, without autograd, and without the fused encoder that hides attention from it."""
+    logger = logging.getLogger("torch")
+    level, fused = logger.level, torch.backends.mha.get_fastpath_enabled()
+    logger.setLevel(logging.CRITICAL)
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+class _Answer:
+    """The form of a model's answer; an object of its own, since export undoes what is assigned to a module."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Any] = []
+        self.form: Structure = LEAF
+
+    def note(self, leaves: list[Any], form: Structure) -> None:
+        self.leaves, self.form = leaves, form
+
+
+class _Flat(nn.Module):
+    """The model with flat tensors in and out; the form of its answer is noted while it is traced."""
+
+    def __init__(self, model: nn.Module, leaves: list[Any], structure: Structure, places: list[int]) -> None:
+        super().__init__()
+        self.model = model
+        self.training = False  # only this wrapper: the model's own flags are not ours to change
+        self._call = (leaves, structure, places)
+        self.answer = _Answer()
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        leaves, structure, places = self._call
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        args, kwargs = unflatten(structure, filled)
+        out, form = flatten(self.model(*args, **kwargs))
+        self.answer.note([_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in out], form)
+        return tuple(leaf for leaf in out if isinstance(leaf, Tensor))
+
+
+class _Reader:
+    """Reads an exported program into our own form."""
+
+    def __init__(
+        self,
+        exported: ExportedProgram,
+        flat: _Flat,
+        leaves: list[Any],
+        structure: Structure,
+        places: list[int],
+        batch_axis: int,
+        example: list[Tensor],
+    ) -> None:
+        self.exported, self.flat = exported, flat
+        self.batch_axis, self.example = batch_axis, example
+        placed = set(places)
+        self.constants = [None if i in placed else leaf for i, leaf in enumerate(leaves)]
+        self.structure: Structure = {"kind": "call", "form": structure, "constants": self.constants}
+        self.names: dict[str, str] = {}
+        self.tensors: dict[str, Tensor] = {}
+        self.inputs: list[Input] = []
+        self.nodes: list[Node] = []
+        self.symbols: tuple[str, ...] = ()
+
+    def program(self) -> Program:
+        graph = self.exported.graph
+        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+        self._read_placeholders(placeholders)
+        outputs: tuple[Any, ...] = ()
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self._read_call(node)
+            elif node.op == "output":
+                outputs = tuple(self._argument(a) for a in node.args[0])
+            elif node.op != "placeholder":
+                raise CaptureError(f"the graph holds control flow ({node.target}); write it without torch.cond or loops")
+        leaves, form = self.flat.answer.leaves, self.flat.answer.form
+        rest = iter(outputs)
+        filled = tuple(next(rest) if leaf is _TENSOR else leaf for leaf in leaves)
+        guards = self._guards()
+        return Program(
+            inputs=tuple(self.inputs),
+            nodes=tuple(self.nodes),
+            outputs=filled,
+            tensors=self.tensors,
+            input_structure=self.structure,
+            output_structure=form,
+            guards=guards,
+            batch_symbols=self.symbols,
+        )
+
+    def _read_placeholders(self, placeholders: list[fx.Node]) -> None:
+        specs = self.exported.graph_signature.input_specs
+        user = [n for n, s in zip(placeholders, specs, strict=True) if s.kind == InputKind.USER_INPUT]
+        batch = self.example[0].shape[self.batch_axis] if self.example[0].dim() > self.batch_axis else None
+        found = []
+        for node in user:
+            shape = node.meta["val"].shape
+            if len(shape) > self.batch_axis and _hint(shape[self.batch_axis]) == batch:
+                found += [s.name for s in _free(shape[self.batch_axis])]
+        self.symbols = tuple(dict.fromkeys(found))
+        constants = {**self.exported.state_dict, **self.exported.constants}
+        for node, spec in zip(placeholders, specs, strict=True):
+            if spec.kind == InputKind.USER_INPUT:
+                self._add_input(node)
+            else:
+                name = str(spec.target).removeprefix("model.")
+                self.names[node.name] = name
+                self.tensors[name] = constants[spec.target].detach().clone()
+
+    def _add_input(self, node: fx.Node) -> None:
+        dims = []
+        for size in node.meta["val"].shape:
+            free = _free(size)
+            if free and not size.node.expr.is_Symbol:
+                raise CaptureError(f"input {node.name} has a size that depends on another ({size})")
+            dims.append(next(iter(free)).name if free else int(size))
+        self.inputs.append(Input(node.name, tuple(dims), self._meta(node.meta["val"])))
+
+    def _read_call(self, node: fx.Node) -> None:
+        if not isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+            target = GETITEM if node.target is operator.getitem else _SIZE_NAMES.get(node.target, "")  # type: ignore[arg-type]
+            if not target:
+                if node.users and not any(a in str(node.target) for a in _ASSERTIONS):
+                    target = f"python.{getattr(node.target, '__name__', node.target)}"
+                else:
+                    return
+        elif isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise CaptureError(f"the graph holds control flow ({node.target}); write it without torch.cond or loops")
+        else:
+            target = str(node.target)
+        if any(a in target for a in _ASSERTIONS) or (target.startswith("python.") and not node.users):
+            return
+        self.nodes.append(
+            Node(
+                name=node.name,
+                target=SIZE if target == "aten.sym_size.int" else target,
+                args=tuple(self._argument(a) for a in node.args),
+                kwargs={k: self._argument(v) for k, v in node.kwargs.items()},
+                scope=_scope(node),
+                meta=self._metas(node.meta.get("val")),
+            )
+        )
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return Ref(self.names.get(value.name, value.name))
+        if isinstance(value, list | tuple):
+            return tuple(self._argument(item) for item in value)
+        if isinstance(value, dict):
+            return {key: self._argument(item) for key, item in value.items()}
+        return value
+
+    def _metas(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self._meta(value)
+        if isinstance(value, list | tuple):
+            return tuple(self._metas(item) for item in value)
+        return None
+
+    def _meta(self, value: Tensor) -> Meta:
+        axes = [i for i, size in enumerate(value.shape) if any(s.name in self.symbols for s in _free(size))]
+        return Meta(tuple(_hint(s) for s in value.shape), value.dtype, axes[0] if len(axes) == 1 else None)
+
+    def _guards(self) -> tuple[Guard, ...]:
+        """Conditions on the free sizes that the graph relies on."""
+        environment = next(
+            (s.node.shape_env for i in self.exported.graph.nodes if i.op == "placeholder"
+             for s in getattr(i.meta["val"], "shape", ()) if isinstance(s, torch.SymInt)), None,
+        )  # fmt: skip
+        known = {d for i in self.inputs for d in i.dims if isinstance(d, str)}
+        found: list[Guard] = []
+        for guard in environment.guards if environment is not None else ():
+            expression = guard.expr.xreplace(environment.replacements)
+            if expression in (True, False):  # speaks only of sizes that are fixed anyway
+                continue
+            tree = from_sympy(expression)
+            if tree is None or not symbols(tree) <= known:
+                raise CaptureError(f"a condition on sizes cannot be kept: {expression}")
+            if tree not in found:
+                found.append(tree)
+        return tuple(found)
+
+
+def _free(size: Any) -> set[Any]:
+    return size.node.expr.free_symbols if isinstance(size, torch.SymInt) else set()
+
+
+def _hint(size: Any) -> int:
+    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+
+
+def _scope(node: fx.Node) -> str:
+    """The path of the module that made this op."""
+    stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+    path = next((p for p in reversed(stack) if p and not p.startswith("_empty")), "")
+    return path.removeprefix("model").removeprefix(".").replace("@", "#")
+

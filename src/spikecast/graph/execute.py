@@ -1,0 +1,202 @@
+"""Runs a program: what does not move in time once, the rest with any number of steps laid into the batch.
+
+A value *moves* when it depends on a neuron (or on an input that changes with time). Moving values hold `fold` steps,
+the step being the outer factor of the batch: [fold·B, ...] along the batch axis. Where a moving op uses a still value,
+that value is repeated; where it uses a size of one, the size is multiplied. With fold = 1 this is the ANN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import ModelError
+from spikecast.graph.clean import is_size
+from spikecast.graph.program import NEURON, SIZE, Meta, Node, Program, Ref, replace_refs, resolve
+
+# A neuron site while running: (site name, its input for each step [fold, ...]) -> its estimate for each step.
+NeuronFunction = Callable[[str, Tensor], Tensor]
+_RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
+
+
+class Execution:
+    """One input on its way through a program. `start` it once, then `advance` it as often as there are steps."""
+
+    def __init__(self, program: Program, tensors: Mapping[str, Tensor], *, moving_inputs: bool = False) -> None:
+        self.program, self.tensors = program, tensors
+        self.metas = program.metas
+        self.moving = moving_values(program, moving_inputs)
+        self.moving_inputs = [i.name for i in program.inputs] if moving_inputs else []
+        self.still = [n for n in program.nodes if n.name not in self.moving]
+        self.steps = [n for n in program.nodes if n.name in self.moving or is_size(n)]
+        self.env: dict[str, Any] = {}
+        self.outer: dict[str, int] = {}  # how often the batch repeats inside its axis, where that is not 1
+        self.batch = 0
+        self.fold = 1
+        self.device = torch.device("cpu")
+        self._functions = {n.name: resolve(n.target) for n in program.nodes if n.target != NEURON}
+        self._last_still = _last_uses(self.still, keep=_used_by(self.steps) | set(program.output_names))
+        self._last_moving = _last_uses(self.steps, keep=set(program.output_names) | {n.name for n in self.still})
+
+    def start(self, inputs: Sequence[Tensor]) -> None:
+        """Compute everything that is the same at each step. Moving inputs hold their steps folded in already."""
+        self.env = dict(self.tensors)
+        self.outer = {}
+        self.device = inputs[0].device
+        for spec, value in zip(self.program.inputs, inputs, strict=True):
+            self.env[spec.name] = value
+            if spec.meta.batch_axis is not None:
+                self.batch = value.shape[spec.meta.batch_axis]
+        self.fold = 1
+        for node in self.still:
+            self._evaluate(node, self.env, 1)
+            for name in self._last_still.get(node.name, ()):
+                self.env.pop(name, None)
+
+    def advance(self, neuron: NeuronFunction, fold: int = 1, *, folded_inputs: bool = False) -> list[Any]:
+        """The outputs for `fold` further steps; tensors that move hold them in their batch axis."""
+        env = {name: self.env[name] for name in self.moving_inputs}
+        self.fold = fold
+        whole = self.batch if folded_inputs else self.batch * fold
+        for node in self.steps:
+            if node.target == NEURON:
+                self._fire(node, env, neuron, fold)
+            else:
+                self._evaluate(node, env, fold, whole)
+            for name in self._last_moving.get(node.name, ()):
+                env.pop(name, None)
+                env.pop(f"{name}@", None)
+        return [self._output(out, env) for out in self.program.outputs]
+
+    def _output(self, out: Any, env: dict[str, Any]) -> Any:
+        if not isinstance(out, Ref):
+            return out
+        return env[out.name] if out.name in env else self.env[out.name]
+
+    def unfold(self, name: str, value: Tensor, fold: int) -> Tensor:
+        """The steps of a moving value in front: [fold, ...]."""
+        if fold == 1:
+            return value.unsqueeze(0)
+        meta = self.metas[name]
+        if not isinstance(meta, Meta) or meta.batch_axis is None:
+            raise ModelError(f"value {name!r} has no batch axis to hold time-steps; run step by step")
+        axis, outer = meta.batch_axis, self.outer.get(name, 1)
+        if outer == 1:
+            return value.unflatten(axis, (fold, -1)).movedim(axis, 0)
+        steps = value.unflatten(axis, (outer, fold, -1)).movedim(axis + 1, 0)
+        return steps.flatten(axis + 1, axis + 2)
+
+    def refold(self, name: str, steps: Tensor) -> Tensor:
+        """The inverse of `unfold`."""
+        fold = steps.shape[0]
+        if fold == 1:
+            return steps.squeeze(0)
+        meta = self.metas[name]
+        assert isinstance(meta, Meta) and meta.batch_axis is not None
+        axis, outer = meta.batch_axis, self.outer.get(name, 1)
+        if outer == 1:
+            return steps.movedim(0, axis).flatten(axis, axis + 1)
+        return steps.unflatten(axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
+
+    def _fire(self, node: Node, env: dict[str, Any], neuron: NeuronFunction, fold: int) -> None:
+        source = node.args[0].name
+        if source in self.moving:
+            steps = self.unfold(source, env[source], fold)
+        else:
+            value = self.env[source]
+            steps = value.unsqueeze(0).expand(fold, *value.shape)
+        if source in self.outer:
+            self.outer[node.name] = self.outer[source]
+        env[node.name] = self.refold(node.name, neuron(node.kwargs["site"], steps))
+
+    def _evaluate(self, node: Node, env: dict[str, Any], fold: int, whole: int | None = None) -> None:
+        moving = node.name in self.moving or env is not self.env
+
+        def look_up(ref: Ref) -> Any:
+            if not moving or ref.name in env:
+                return env[ref.name]
+            return self._lifted(ref.name, env, fold)
+
+        if node.target == SIZE and moving:
+            env[node.name] = self._size(node, env, fold)
+            return
+        args = replace_refs(node.args, look_up)
+        kwargs = {k: replace_refs(v, look_up) for k, v in node.kwargs.items()}
+        if "device" in kwargs:
+            kwargs["device"] = self.device
+        env[node.name] = self._functions[node.name](*args, **kwargs)
+        self._track_outer(node, env, self.batch if whole is None else whole)
+
+    def _lifted(self, name: str, env: dict[str, Any], fold: int) -> Any:
+        """A still value as a moving op sees it: repeated for every step."""
+        value = self.env[name]
+        meta = self.metas[name]
+        if fold == 1 or not isinstance(value, Tensor) or not isinstance(meta, Meta) or meta.batch_axis is None:
+            return value
+        if f"{name}@" not in env:
+            env[f"{name}@"] = self.refold(name, value.unsqueeze(0).expand(fold, *value.shape))
+        return env[f"{name}@"]
+
+    def _size(self, node: Node, env: dict[str, Any], fold: int) -> int:
+        source, axis = node.args[0].name, node.args[1]
+        if source in env:
+            return int(env[source].shape[axis])
+        value, meta = self.env[source], self.metas[source]
+        size = int(value.shape[axis])
+        is_batch = isinstance(meta, Meta) and meta.batch_axis == axis % max(value.dim(), 1)
+        return size * fold if is_batch else size
+
+    def _track_outer(self, node: Node, env: dict[str, Any], whole: int) -> None:
+        """Where a reshape merges the batch into a longer axis, remember how many times it repeats there.
+
+        Reshaping keeps the order of elements, so what lies inside one sample keeps its size.
+        """
+        if not isinstance(node.meta, Meta) or node.meta.batch_axis is None:
+            return
+        sources = [n for n in node.inputs if n in self.outer]
+        if node.op not in _RESHAPES:
+            if sources:
+                self.outer[node.name] = self.outer[sources[0]]
+            return
+        source = node.args[0].name
+        before, value = self.metas[source], env[node.name]
+        if not isinstance(before, Meta) or before.batch_axis is None or whole == 0:
+            return
+        shape = env[source].shape if source in env else self._lifted(source, env, self.fold).shape
+        inside = shape[before.batch_axis] // (whole * self.outer.get(source, 1))
+        sample = inside * math.prod(shape[before.batch_axis + 1 :])
+        inside, rest = divmod(sample, math.prod(value.shape[node.meta.batch_axis + 1 :]))
+        outer, odd = divmod(value.shape[node.meta.batch_axis], max(whole * inside, 1))
+        if rest or odd or not inside:
+            raise ModelError(f"op {node.name!r} splits the batch; run step by step")
+        if outer != 1:
+            self.outer[node.name] = outer
+
+
+def moving_values(program: Program, moving_inputs: bool) -> set[str]:
+    """Names of the values that differ from step to step."""
+    moving = {i.name for i in program.inputs} if moving_inputs else set()
+    for node in program.nodes:
+        if node.target == NEURON or any(name in moving for name in node.inputs):
+            moving.add(node.name)
+    return moving
+
+
+def _used_by(nodes: Iterable[Node]) -> set[str]:
+    return {name for node in nodes for name in node.inputs}
+
+
+def _last_uses(nodes: Sequence[Node], keep: set[str]) -> dict[str, list[str]]:
+    """Values that nobody needs after an op, by the op's name."""
+    seen: set[str] = set(keep)
+    found: dict[str, list[str]] = {}
+    for node in reversed(nodes):
+        for name in (*node.inputs, node.name):
+            if name not in seen:
+                seen.add(name)
+                found.setdefault(node.name, []).append(name)
+    return found

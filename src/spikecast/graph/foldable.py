@@ -1,0 +1,77 @@
+"""Whether time-steps can lie in the batch: samples must not see each other, and the batch must stay in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import ModelError
+from spikecast.graph.execute import Execution
+from spikecast.graph.inputs import batch_size, take
+from spikecast.graph.plan import Plan
+from spikecast.graph.program import Ref
+
+TOLERANCE = 1e-3
+
+
+@torch.no_grad()
+def why_not_foldable(plan: Plan, tensors: Sequence[Tensor]) -> str | None:
+    """Two different samples, once as two steps of one batch and once apart: None where nothing tells them apart."""
+    program = plan.program
+    if batch_size(program, tensors) is None:
+        return "its inputs have no batch axis"
+    one, two = _two_samples(plan, tensors)
+    seen: dict[str, Tensor] = {}
+
+    def exact(site: str, steps: Tensor) -> Tensor:
+        found = plan.sites[site]
+        seen[site] = steps
+        return steps.clamp(found.lower, found.upper) if found.is_rectifier else steps
+
+    answers = []
+    for sample in (one, two):
+        execution = Execution(program, program.tensors)
+        execution.start(sample)
+        outputs = execution.advance(exact)
+        answers.append((dict(seen), outputs))
+    both = [
+        torch.cat([a, b], s.meta.batch_axis) if s.meta.batch_axis is not None else a
+        for s, a, b in zip(program.inputs, one, two, strict=True)
+    ]
+    try:
+        execution = Execution(program, program.tensors, moving_inputs=True)
+        execution.start(both)
+        outputs = execution.advance(exact, 2, folded_inputs=True)
+        for site, steps in seen.items():
+            if any(_differ(steps[i], answers[i][0][site][0]) for i in (0, 1)):
+                return f"samples of a batch see each other at {site!r}"
+        for out, value in zip(program.outputs, outputs, strict=True):
+            if isinstance(out, Ref) and isinstance(value, Tensor) and out.name in execution.moving:
+                steps = execution.unfold(out.name, value, 2)
+                index = program.outputs.index(out)
+                if any(_differ(steps[i], answers[i][1][index]) for i in (0, 1)):
+                    return "samples of a batch see each other in the answer"
+    except (ModelError, RuntimeError) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def _two_samples(plan: Plan, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Two samples of the call that differ; where it has only one, the other is that one turned round."""
+    program = plan.program
+    if (batch_size(program, tensors) or 0) >= 2:
+        return take(program, tensors, 0, 1), take(program, tensors, 1, 2)
+    one = take(program, tensors, 0, 1)
+    return one, [t.flip(-1) if t.dim() > 1 else t for t in one]
+
+
+def _differ(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape:
+        return True
+    if not a.is_floating_point():
+        return not torch.equal(a, b)
+    finite = torch.isfinite(b)
+    distance = torch.where(finite, a - b, 0.0).double().norm()
+    return float(distance) > TOLERANCE * float(torch.where(finite, b, 0.0).double().norm()) + 1e-12

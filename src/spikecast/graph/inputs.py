@@ -1,0 +1,69 @@
+"""From the arguments of a call to the tensors a program takes, and whether that program may be used for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import DataError
+from spikecast.graph.guards import evaluate
+from spikecast.graph.program import Program
+from spikecast.graph.structure import Structure, flatten
+
+
+def call_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Tensor], Structure]:
+    """The tensors of a call, and everything else about it, comparable with a program's `input_structure`."""
+    leaves, form = flatten((tuple(args), dict(kwargs)))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    return tensors, {"kind": "call", "form": form, "constants": constants}
+
+
+def misfit(program: Program, tensors: Sequence[Tensor], structure: Structure) -> str | None:
+    """Why a program cannot take this call; None where it can."""
+    if structure != program.input_structure or len(tensors) != len(program.inputs):
+        return "it was captured for other arguments"
+    sizes: dict[str, int] = {}
+    for spec, tensor in zip(program.inputs, tensors, strict=True):
+        if tensor.dtype != spec.meta.dtype:
+            return f"{spec.name} is {tensor.dtype}, not {spec.meta.dtype}"
+        if tensor.dim() != len(spec.dims):
+            return f"{spec.name} has shape {tuple(tensor.shape)}, not {_form(spec.dims)}"
+        for dim, size in zip(spec.dims, tensor.shape, strict=True):
+            if (dim if isinstance(dim, int) else sizes.setdefault(dim, size)) != size:
+                return f"{spec.name} has shape {tuple(tensor.shape)}, not {_form(spec.dims)}"
+    for guard in program.guards:
+        if not evaluate(guard, sizes):
+            return f"the model takes another path for sizes {sizes}"
+    return None
+
+
+def _form(dims: Sequence[int | str]) -> str:
+    return "(" + ", ".join(d if isinstance(d, str) else str(d) for d in dims) + ")"
+
+
+def check_finite(tensors: Sequence[Tensor]) -> None:
+    """Refuse an input that holds NaN or inf: it would travel through every later step."""
+    for tensor in tensors:
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            kind = "NaN" if bool(torch.isnan(tensor).any()) else "inf"
+            raise DataError(f"an input of shape {tuple(tensor.shape)} holds {kind}; clean the data before the network")
+
+
+def batch_size(program: Program, tensors: Sequence[Tensor]) -> int | None:
+    """How many samples a call holds; None where the batch size is pinned."""
+    for spec, tensor in zip(program.inputs, tensors, strict=True):
+        if spec.meta.batch_axis is not None:
+            return int(tensor.shape[spec.meta.batch_axis])
+    return None
+
+
+def take(program: Program, tensors: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
+    """Samples start to stop of a call."""
+    return [
+        t if s.meta.batch_axis is None else t.narrow(s.meta.batch_axis, start, stop - start)
+        for s, t in zip(program.inputs, tensors, strict=True)
+    ]

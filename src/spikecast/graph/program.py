@@ -1,0 +1,189 @@
+"""A captured network as plain data: named values, functional ops on them, constant tensors.
+
+Nothing here knows of spikes. A program can be written as JSON and safetensors, and read back without
+running any code: an op is a name, looked up in torch only when it is executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import ModelError
+from spikecast.graph.guards import Guard
+from spikecast.graph.structure import Structure
+
+NEURON = "spikecast.neuron"  # the one op that is ours: args (input,), kwargs {"site": name}
+
+# Ops on sizes. They are Python functions, not aten ops, so each one is named here.
+SIZE_OPS: dict[str, Callable[..., Any]] = {
+    "size.add": operator.add,
+    "size.sub": operator.sub,
+    "size.mul": operator.mul,
+    "size.floordiv": operator.floordiv,
+    "size.mod": operator.mod,
+    "size.truediv": operator.truediv,
+    "size.pow": operator.pow,
+    "size.neg": operator.neg,
+    "size.int": int,
+    "size.float": float,
+    "size.max": max,
+    "size.min": min,
+    "size.sqrt": lambda x: float(x) ** 0.5,
+}
+GETITEM = "getitem"
+SIZE = "aten.sym_size.int"
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A use of a value: an input, a constant tensor, or the result of an op."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What is known of a tensor value: its shape at capture, its type, and which axis is the batch."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    batch_axis: int | None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One op. `meta` is a Meta, a tuple of them where the op has several results, or None for a size."""
+
+    name: str
+    target: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    scope: str = ""
+    meta: Meta | tuple[Meta | None, ...] | None = None
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of all values used, in order, each as often as it is used."""
+        return [ref.name for ref in refs((self.args, dict(self.kwargs)))]
+
+    @property
+    def op(self) -> str:
+        """The op without its overload: aten.add for aten.add.Tensor."""
+        return self.target.rsplit(".", 1)[0] if self.target.startswith("aten.") else self.target
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """One argument, wherever it was given."""
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor the program is called with: sizes that are fixed, or the name of the symbol that stands for them."""
+
+    name: str
+    dims: tuple[int | str, ...]
+    meta: Meta
+
+
+@dataclass(frozen=True)
+class Program:
+    """Inputs, constants, ops in order, and outputs; a leaf of the outputs is a Ref or a plain constant."""
+
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Any, ...]
+    tensors: Mapping[str, Tensor]
+    input_structure: Structure
+    output_structure: Structure
+    guards: tuple[Guard, ...] = ()
+    batch_symbols: tuple[str, ...] = ()  # empty: the batch size is pinned
+
+    def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Program:
+        return dataclasses.replace(self, nodes=tuple(nodes), **changes)
+
+    def meta(self, name: str) -> Meta | tuple[Meta | None, ...] | None:
+        return self.metas[name]
+
+    @property
+    def metas(self) -> dict[str, Meta | tuple[Meta | None, ...] | None]:
+        """Meta of every value by name."""
+        found: dict[str, Meta | tuple[Meta | None, ...] | None] = {i.name: i.meta for i in self.inputs}
+        for name, tensor in self.tensors.items():
+            found[name] = Meta(tuple(tensor.shape), tensor.dtype, None)
+        found.update((node.name, node.meta) for node in self.nodes)
+        return found
+
+    @property
+    def users(self) -> dict[str, list[Node]]:
+        """Ops that use each value, each op once."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found.setdefault(name, []).append(node)
+        return found
+
+    @property
+    def output_names(self) -> list[str]:
+        return [ref.name for ref in refs(self.outputs)]
+
+
+def refs(value: Any) -> Iterator[Ref]:
+    """All references inside nested arguments, in order."""
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from refs(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from refs(item)
+
+
+def replace_refs(value: Any, swap: Callable[[Ref], Any]) -> Any:
+    """The same nested arguments with every reference put through `swap`."""
+    if isinstance(value, Ref):
+        return swap(value)
+    if isinstance(value, list | tuple):
+        return type(value)(replace_refs(item, swap) for item in value)
+    if isinstance(value, dict):
+        return {key: replace_refs(item, swap) for key, item in value.items()}
+    return value
+
+
+def renamed(node: Node, names: Mapping[str, str]) -> Node:
+    """The node with its inputs renamed."""
+
+    def swap(ref: Ref) -> Ref:
+        return Ref(names.get(ref.name, ref.name))
+
+    if not any(name in names for name in node.inputs):
+        return node
+    return dataclasses.replace(
+        node, args=replace_refs(node.args, swap), kwargs=replace_refs(dict(node.kwargs), swap)
+    )
+
+
+def resolve(target: str) -> Callable[..., Any]:
+    """The function behind an op's name."""
+    if target in SIZE_OPS:
+        return SIZE_OPS[target]
+    if target == GETITEM:
+        return operator.getitem
+    parts = target.split(".")
+    if len(parts) == 3:
+        packet = getattr(getattr(torch.ops, parts[0], None), parts[1], None)
+        overload = getattr(packet, parts[2], None)
+        if isinstance(overload, torch._ops.OpOverload):
+            return overload
+    raise ModelError(f"this torch ({torch.__version__}) has no op {target!r}; install the version the network was made with")

@@ -1,0 +1,200 @@
+"""Two rewrites that keep the function but not its last bits: BatchNorm into weights, attention into its products."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import CaptureError
+from spikecast.graph.clean import Rewriter
+from spikecast.graph.program import Meta, Node, Program, Ref
+
+_CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d")
+_TRANSPOSED = ("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
+_ATTENTION = "aten.scaled_dot_product_attention"
+
+
+def simplify(program: Program) -> Program:
+    """Fold per-channel affine ops into the weighted op before them, then open attention."""
+    return open_attention(fold_affine(program))
+
+
+def fold_affine(program: Program) -> Program:
+    """BatchNorm, and scales and shifts by a constant per channel, move into the conv or linear before them."""
+    while True:
+        users, outputs = program.users, set(program.output_names)
+        by_name = {node.name: node for node in program.nodes}
+
+        def visit(writer: Rewriter, node: Node, *, users: Any = users, outputs: Any = outputs, by: Any = by_name) -> Any:
+            found = _affine(node, program)
+            if found is None:
+                return None
+            source, scale, shift = found
+            made = by.get(source)
+            if made is None or source in writer.names or not _is_weighted(made) or source in outputs:
+                return None
+            if len(users.get(source, ())) > 1 or not _fits(made, scale, shift):
+                return None
+            return _merged(writer, made, node, scale, shift)
+
+        folded = Rewriter(program).run(visit)
+        if len(folded.nodes) == len(program.nodes):
+            return folded
+        program = folded
+
+
+def _is_weighted(node: Node) -> bool:
+    return node.op in (*_CONVOLUTIONS, *_TRANSPOSED, "aten.linear")
+
+
+def _affine(node: Node, program: Program) -> tuple[str, Tensor | None, Tensor | None] | None:
+    """(input, scale, shift) in float64, shaped to broadcast against the op's result."""
+    tensors = program.tensors
+    if node.op == "aten.batch_norm" and not node.args[5]:
+        x, weight, bias, mean, var, _, _, eps, _ = node.args
+        if any(isinstance(a, Ref) and a.name not in tensors for a in (weight, bias, mean, var)):
+            return None
+        m, v = tensors[mean.name].double(), tensors[var.name].double()
+        scale = (1.0 if weight is None else tensors[weight.name].double()) / torch.sqrt(v + eps)
+        shift = (0.0 if bias is None else tensors[bias.name].double()) - m * scale
+        rank = node.meta.rank if isinstance(node.meta, Meta) else 4
+        form = (1, -1, *(1,) * (rank - 2))
+        return x.name, scale.reshape(form), shift.reshape(form)
+    if node.target in ("aten.mul.Tensor", "aten.add.Tensor", "aten.sub.Tensor") and not node.kwargs:
+        a, b = node.args
+        if isinstance(a, Ref) and a.name in tensors and node.op != "aten.sub":
+            a, b = b, a
+        if isinstance(a, Ref) and isinstance(b, Ref) and a.name not in tensors and b.name in tensors:
+            value = tensors[b.name].double()
+            if node.op == "aten.mul":
+                return a.name, value, None
+            return a.name, None, value if node.op == "aten.add" else -value
+    return None
+
+
+def _channels(node: Node, value: Tensor) -> Tensor | None:
+    """The value per output channel of a weighted op, or None where it varies along anything else."""
+    assert isinstance(node.meta, Meta)
+    axis = node.meta.rank - 1 if node.op == "aten.linear" else 1
+    if value.dim() > node.meta.rank or not value.is_floating_point():
+        return None
+    full = value.reshape((1,) * (node.meta.rank - value.dim()) + tuple(value.shape))
+    if any(size != 1 for i, size in enumerate(full.shape) if i != axis):
+        return None
+    return full.reshape(-1).expand(node.meta.shape[axis])
+
+
+def _fits(node: Node, scale: Tensor | None, shift: Tensor | None) -> bool:
+    return all(value is None or _channels(node, value) is not None for value in (scale, shift))
+
+
+def _merged(writer: Rewriter, made: Node, node: Node, scale: Tensor | None, shift: Tensor | None) -> Node | None:
+    """The weighted op with the affine op inside it, in float64 rounded once."""
+    weight_ref, bias_ref = made.args[1], made.argument(2, "bias")
+    if weight_ref.name not in writer.tensors or (bias_ref is not None and bias_ref.name not in writer.tensors):
+        return None
+    weight = writer.tensors[weight_ref.name]
+    new_weight = weight.double()
+    size = _output_channels(made, weight)
+    bias = torch.zeros(size, dtype=torch.float64, device=weight.device)
+    if bias_ref is not None:
+        bias = writer.tensors[bias_ref.name].double()
+    if scale is not None:
+        factor = _channels(made, scale)
+        assert factor is not None
+        new_weight = new_weight * _along_output(made, factor, new_weight)
+        bias = bias * factor
+    if shift is not None:
+        term = _channels(made, shift)
+        assert term is not None
+        bias = bias + term
+    stem = weight_ref.name.removesuffix(".weight")
+    args = list(made.args) + [None] * (3 - len(made.args))
+    args[1] = writer.constant(f"{stem}.weight.folded", new_weight.to(weight.dtype))
+    args[2] = writer.constant(f"{stem}.bias.folded", bias.to(weight.dtype))
+    kwargs = {k: v for k, v in made.kwargs.items() if k != "bias"}
+    return dataclasses.replace(made, name=node.name, args=tuple(args), kwargs=kwargs)
+
+
+def _output_channels(node: Node, weight: Tensor) -> int:
+    if node.op in _TRANSPOSED:
+        return int(weight.shape[1] * node.argument(6, "groups", 1))
+    return int(weight.shape[0])
+
+
+def _along_output(node: Node, factor: Tensor, weight: Tensor) -> Tensor:
+    """The factor shaped to scale the weight's output channels; a transposed conv keeps them second, by group."""
+    if node.op not in _TRANSPOSED:
+        return factor.reshape(-1, *(1,) * (weight.dim() - 1))
+    groups = int(node.argument(6, "groups", 1))
+    per_group = factor.reshape(groups, 1, -1).expand(groups, weight.shape[0] // groups, -1)
+    return per_group.reshape(weight.shape[0], -1, *(1,) * (weight.dim() - 2))
+
+
+def open_attention(program: Program) -> Program:
+    """softmax(q·kᵀ·scale + mask)·v in place of the fused op, so that both products can be fed by spikes."""
+    return Rewriter(program).run(_open)
+
+
+def _open(writer: Rewriter, node: Node) -> Ref | None:
+    if node.op != _ATTENTION:
+        return None
+    query, key, value = node.args[:3]
+    mask = node.argument(3, "attn_mask")
+    causal, scale = node.argument(5, "is_causal", False), node.argument(6, "scale")
+    if node.argument(4, "dropout_p", 0.0):
+        raise CaptureError(f"attention in {node.scope!r} drops out at inference; call model.eval(), or set its dropout to 0")
+    metas = {**writer.program.metas, **{n.name: n.meta for n in writer.nodes}}
+    q, k, v = (metas[ref.name] for ref in (query, key, value))
+    assert isinstance(q, Meta) and isinstance(k, Meta) and isinstance(v, Meta)
+    if node.argument(7, "enable_gqa", False) and q.shape[-3] != k.shape[-3]:
+        key, k = _repeat_heads(writer, node, key, k, q.shape[-3] // k.shape[-3])
+        value, v = _repeat_heads(writer, node, value, v, q.shape[-3] // v.shape[-3])
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scaled = writer.emit(node, "aten.mul.Tensor", (query, factor), q, "query")
+    turned = Meta((*k.shape[:-2], k.shape[-1], k.shape[-2]), k.dtype, _turned_axis(k))
+    key_t = writer.emit(node, "aten.transpose.int", (key, -2, -1), turned, "key")
+    table = Meta((*q.shape[:-1], k.shape[-2]), q.dtype, q.batch_axis)
+    scores = writer.emit(node, "aten.matmul.default", (scaled, key_t), table, "scores")
+    softmax = "aten.softmax.int"
+    if mask is not None or causal:
+        scores = _masked(writer, node, scores, table, mask, metas, causal)
+        softmax = "aten._safe_softmax.default"  # a row that is masked whole attends to nothing, as in the fused op
+    weights = writer.emit(node, softmax, (scores, -1), table, "attention")
+    out = node.meta if isinstance(node.meta, Meta) else None
+    return writer.emit(node, "aten.matmul.default", (weights, value), out, "attended")
+
+
+def _turned_axis(meta: Meta) -> int | None:
+    swap = {meta.rank - 2: meta.rank - 1, meta.rank - 1: meta.rank - 2}
+    return None if meta.batch_axis is None else swap.get(meta.batch_axis, meta.batch_axis)
+
+
+def _repeat_heads(writer: Rewriter, node: Node, ref: Ref, meta: Meta, times: int) -> tuple[Ref, Meta]:
+    shape = (*meta.shape[:-3], meta.shape[-3] * times, *meta.shape[-2:])
+    wide = Meta(shape, meta.dtype, meta.batch_axis)
+    return writer.emit(node, "aten.repeat_interleave.self_int", (ref, times, meta.rank - 3), wide), wide
+
+
+def _masked(
+    writer: Rewriter, node: Node, scores: Ref, table: Meta, mask: Any, metas: dict[str, Any], causal: bool
+) -> Ref:
+    if causal:
+        length = writer.emit(node, "aten.sym_size.int", (scores, table.rank - 2), None, "rows")
+        width = writer.emit(node, "aten.sym_size.int", (scores, table.rank - 1), None, "columns")
+        flat = Meta(table.shape[-2:], torch.bool, None)
+        ones = writer.emit(node, "aten.new_ones.default", (scores, (length, width)), flat, "ones")
+        upper = writer.emit(node, "aten.triu.default", (ones, 1), flat, "future")
+        future = writer.emit(node, "aten.gt.Scalar", (upper, 0), flat, "future")
+        scores = writer.emit(node, "aten.masked_fill.Scalar", (scores, future, -math.inf), table, "causal")
+    if mask is None:
+        return scores
+    meta = metas[mask.name]
+    if meta.dtype == torch.bool:
+        hidden = writer.emit(node, "aten.logical_not.default", (mask,), meta, "hidden")
+        return writer.emit(node, "aten.masked_fill.Scalar", (scores, hidden, -math.inf), table, "masked")
+    return writer.emit(node, "aten.add.Tensor", (scores, mask), table, "masked")

@@ -1,0 +1,69 @@
+"""Nested arguments and answers taken apart into leaves, and put together again.
+
+A structure is plain JSON data, so a saved network still knows the form of its answer. Of a dataclass or a
+named tuple only the names survive saving; what comes back then is a types.SimpleNamespace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+Structure = dict[str, Any]
+LEAF: Structure = {"kind": "leaf"}
+
+# Classes met while flattening, by qualified name: what rebuilds them as long as the process lives.
+_classes: dict[str, type] = {}
+
+
+def flatten(value: Any) -> tuple[list[Any], Structure]:
+    """The leaves of nested tuples, lists, dicts, named tuples and dataclasses, and what holds them together."""
+    leaves: list[Any] = []
+    return leaves, _flatten(value, leaves)
+
+
+def _flatten(value: Any, leaves: list[Any]) -> Structure:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return _named("namedtuple", type(value), {f: getattr(value, f) for f in value._fields}, leaves)
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {"kind": kind, "items": [_flatten(item, leaves) for item in value]}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return _named("dataclass", type(value), fields, leaves)
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str | int) for key in value):
+            leaves.append(value)
+            return dict(LEAF)
+        items = [[key, _flatten(item, leaves)] for key, item in value.items()]
+        return {"kind": "dict", "items": items}
+    leaves.append(value)
+    return dict(LEAF)
+
+
+def _named(kind: str, cls: type, fields: dict[str, Any], leaves: list[Any]) -> Structure:
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    _classes[name] = cls
+    return {"kind": kind, "class": name, "items": [[key, _flatten(item, leaves)] for key, item in fields.items()]}
+
+
+def unflatten(structure: Structure, leaves: list[Any]) -> Any:
+    """The nested value again, from its leaves in the same order."""
+    rest = iter(leaves)
+    return _unflatten(structure, rest)
+
+
+def _unflatten(structure: Structure, rest: Any) -> Any:
+    kind = structure["kind"]
+    if kind == "leaf":
+        return next(rest)
+    if kind in ("list", "tuple"):
+        items = [_unflatten(item, rest) for item in structure["items"]]
+        return items if kind == "list" else tuple(items)
+    fields = {key: _unflatten(item, rest) for key, item in structure["items"]}
+    if kind == "dict":
+        return fields
+    cls = _classes.get(structure["class"])
+    return SimpleNamespace(**fields) if cls is None else cls(**fields)

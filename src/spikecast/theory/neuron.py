@@ -1,0 +1,175 @@
+"""A spiking neuron: it sends its receivers the nearest level of what they are still missing (Thm 4.4).
+
+The value view (`encode`) has one state, the estimate r_out its receivers hold. The spike view (`spike_step`) keeps
+the paper's potentials and exchanges signals, as a chip would. They agree step by step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from spikecast.config import Coding, Config
+from spikecast.errors import ConfigError, DataError
+from spikecast.theory import firing
+from spikecast.theory.coding import prediction, receive
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """What the neurons of one site share, besides their thresholds; the estimate stays in [lower, upper]."""
+
+    coding: Coding = "differential"
+    num_levels: int = 8
+    signed: bool = True
+    firing_boundary: float = 0.75
+    initial_potential: float = 0.0
+    lower: float = -math.inf
+    upper: float = math.inf
+
+    def __post_init__(self) -> None:
+        Config(  # the rules for these settings, and their messages, are the configuration's
+            coding=self.coding,
+            num_levels=self.num_levels,
+            signed=self.signed,
+            firing_boundary=self.firing_boundary,
+            initial_potential=self.initial_potential,
+        )
+        if not self.lower <= 0.0 <= self.upper:
+            raise ConfigError(f"[{self.lower}, {self.upper}] lacks 0, where neurons start; make it a nonlinear op")
+
+    @property
+    def is_rectifier(self) -> bool:
+        """Whether the estimate is kept in an interval, as for ReLU; an identity neuron has none."""
+        return math.isfinite(self.lower) or math.isfinite(self.upper)
+
+    @property
+    def tolerance(self) -> float:
+        """What a spike may overshoot a bound by, in units of θ: 2**-10 of the smallest level, for landing on it."""
+        return 2.0 ** -(self.num_levels + 9)
+
+
+class Encoded(NamedTuple):
+    """What a neuron's receivers hold after each step, and the signed levels it fired if they were asked for."""
+
+    estimates: Tensor
+    levels: Tensor | None
+
+
+@torch.no_grad()
+def encode(
+    inputs: Tensor,
+    threshold: Tensor,
+    neuron: Neuron,
+    *,
+    state: Tensor | None = None,
+    start: int = 1,
+    want_levels: bool = False,
+) -> Encoded:
+    """Run a site over inputs r_in [T, ...] for t = start, start+1, ...: the estimates its receivers hold (Thm 4.4).
+
+    `state` is r_out[start-1], zero unless given. Halves are computed in float32 and rounded on the way out; a run
+    in pieces therefore repeats the whole one to the bit only for float32 and float64.
+    """
+    if not inputs.is_floating_point() or inputs.dim() == 0 or start < 1:
+        raise DataError(f"{inputs.dtype} {tuple(inputs.shape)} from step {start}: give floats [T, ...], start >= 1")
+    # halves would lose spikes: next to 1 a float16 estimate cannot move by 2**-12
+    dtype = torch.promote_types(inputs.dtype, torch.float32)
+    scales = firing.scales_of(threshold, neuron.firing_boundary, dtype)
+    estimate = inputs.new_zeros(inputs.shape[1:], dtype=dtype) if state is None else state.to(dtype)
+    if estimate.shape != inputs.shape[1:]:
+        raise DataError(f"state has shape {tuple(estimate.shape)}, one step of the inputs {tuple(inputs.shape[1:])}")
+    estimates = inputs.new_empty(inputs.shape)
+    levels = inputs.new_empty(inputs.shape, dtype=torch.int8) if want_levels else None
+    for k in range(inputs.shape[0]):
+        estimate, pulse = step(inputs[k].to(dtype), estimate, start + k, scales, neuron)
+        estimates[k] = estimate
+        if levels is not None:
+            levels[k] = firing.level_index(pulse)
+    return Encoded(estimates, levels)
+
+
+def step(value: Tensor, estimate: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> tuple[Tensor, Tensor]:
+    """One step of the value view: r_in[t] and r_out[t-1] give r_out[t] and the pulse fired, in units of θ."""
+    predicted = prediction(estimate, t, neuron.coding)
+    potential = (value - predicted).mul_(t)
+    if neuron.initial_potential:
+        potential.add_(neuron.initial_potential * scales.threshold)
+    pulse = fire(potential, predicted, t, scales, neuron)
+    # θ/t first: scaling by a power of two is exact, so this is (pulse·θ)/t to the bit with a division per threshold.
+    # t is a tensor because CUDA turns division by a number into multiplication by its reciprocal.
+    unit = scales.threshold / torch.full_like(scales.threshold, t)
+    return _bounded((pulse * unit).add_(predicted), neuron), pulse
+
+
+def fire(potential: Tensor, predicted: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> Tensor:
+    """The pulse ±2**e (θ = 1) nearest to the potential m[t], or the largest that stays in the interval, or 0.
+
+    The paper's equations leave the interval out; without it negative inputs leak through a ReLU.
+    """
+    u = potential * scales.to_level
+    firing.refuse_nan(u)
+    exponent = firing.nearest_exponent(u).clamp_(max=0)
+    negative = u < 0
+    if math.isfinite(neuron.lower):
+        room = _room(predicted - neuron.lower, t, scales, neuron)
+        exponent = torch.where(negative, torch.minimum(exponent, room), exponent)
+    if math.isfinite(neuron.upper):
+        room = _room(neuron.upper - predicted, t, scales, neuron)
+        exponent = torch.where(negative, exponent, torch.minimum(exponent, room))
+    silent = exponent <= -neuron.num_levels
+    if not neuron.signed:
+        silent |= negative
+    return firing.signed_power(exponent, u).masked_fill_(silent, 0.0)
+
+
+def _room(distance: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> Tensor:
+    """The exponent of the largest pulse that a distance to a bound lets through at step t, landing on it included."""
+    return firing.floor_exponent((distance * t).mul_(scales.inverse).add_(neuron.tolerance))
+
+
+def _bounded(estimate: Tensor, neuron: Neuron) -> Tensor:
+    """The estimate without the tolerance by which a spike may have overshot."""
+    return estimate.clamp_(neuron.lower, neuron.upper) if neuron.is_rectifier else estimate
+
+
+class SpikeState(NamedTuple):
+    """The paper's potentials: v[t-1], m_r[t], and r_out[t-1], which only a rectifying neuron needs."""
+
+    membrane: Tensor
+    residual: Tensor
+    estimate: Tensor
+
+
+def rest_state(rest_in: Tensor, neuron: Neuron, threshold: Tensor) -> SpikeState:
+    """The state before step 1 where the input wire rests at r_in[0], for instance at a bias (Thm 4.4, 4.5)."""
+    silent = torch.zeros_like(rest_in)
+    return SpikeState(
+        membrane=silent + neuron.initial_potential * threshold.to(rest_in.dtype),
+        residual=rest_in if neuron.coding == "differential" else silent,
+        estimate=silent,
+    )
+
+
+def spike_step(
+    signal_in: Tensor, state: SpikeState, t: int, threshold: Tensor, neuron: Neuron
+) -> tuple[Tensor, SpikeState]:
+    """One step of the spike view: the signal x_in[t] gives the signal x_out[t], by the paper's recurrences (Thm 4.4).
+
+    The potentials are redundant, v[t] = t·m_r[t+1] + v₀·θ; rate coding has no m_r.
+    """
+    scales = firing.scales_of(threshold, neuron.firing_boundary, signal_in.dtype)
+    differential = neuron.coding == "differential"
+    current = state.residual + signal_in if differential else signal_in
+    potential = state.membrane + current
+    predicted = prediction(state.estimate, t, neuron.coding)
+    signal_out = fire(potential, predicted, t, scales, neuron) * scales.threshold
+    return signal_out, SpikeState(
+        membrane=potential - signal_out,
+        residual=state.residual + (signal_in - signal_out) / t if differential else state.residual,
+        estimate=_bounded(receive(state.estimate, signal_out, t, neuron.coding), neuron),
+    )
