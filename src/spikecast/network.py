@@ -15,7 +15,7 @@ from spikecast.errors import ConfigError, DataError, SpikecastError
 from spikecast.graph.execute import Execution
 from spikecast.graph.inputs import batch_size, call_leaves, check_finite, misfit, take
 from spikecast.graph.plan import Plan, Site
-from spikecast.graph.program import Meta, Program, Ref
+from spikecast.graph.program import NEURON, Meta, Program, Ref
 from spikecast.graph.report import Report
 from spikecast.graph.structure import unflatten
 from spikecast.kernels import encode
@@ -59,6 +59,13 @@ class NeuronStates:
         if want and out.levels is not None:
             self.recorded[site] = Recorded(out.estimates, out.levels)
         return out.estimates
+
+
+    def keep_samples(self, execution: Execution, index: Tensor) -> None:
+        """Forget all samples but those of the index."""
+        for node in execution.program.nodes:
+            if node.target == NEURON and (site := node.kwargs["site"]) in self.estimates:
+                self.estimates[site] = execution.select(node.name, self.estimates[site], index)
 
 
 class SpikingNetwork(nn.Module):
@@ -135,8 +142,8 @@ class SpikingNetwork(nn.Module):
     @torch.no_grad()
     def steps(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[tuple[int, Any]]:
         """Yield (t, answer after step t), one step at a time; the numbers are those of `run`."""
-        plan, tensors = self._prepare(args, kwargs)
-        total = _checked_steps(self.config.num_steps if num_steps is None else num_steps)
+        plan, tensors = self.prepare_call(args, kwargs)
+        total = checked_steps(self.config.num_steps if num_steps is None else num_steps)
         execution, states = self.execution(plan.program), NeuronStates(self)
         execution.start(tensors)
         for t in range(1, total + 1):
@@ -147,7 +154,7 @@ class SpikingNetwork(nn.Module):
     @torch.no_grad()
     def analog(self, *args: Any, **kwargs: Any) -> Any:
         """The answer with the neurons switched off: the ANN, through the captured graph."""
-        plan, tensors = self._prepare(args, kwargs)
+        plan, tensors = self.prepare_call(args, kwargs)
         execution = self.execution(plan.program)
         execution.start(tensors)
         return unflatten(plan.program.output_structure, execution.advance(self.pass_through))
@@ -166,8 +173,8 @@ class SpikingNetwork(nn.Module):
         for name in wanted:
             if name not in self.sites:
                 raise DataError(f"no site is called {name!r}; sites are {', '.join(list(self.sites)[:6])}, …")
-        plan, tensors = self._prepare(args, kwargs)
-        total = _checked_steps(self.config.num_steps if num_steps is None else num_steps)
+        plan, tensors = self.prepare_call(args, kwargs)
+        total = checked_steps(self.config.num_steps if num_steps is None else num_steps)
         states = NeuronStates(self, wanted)
         if self.foldable:
             execution = self.execution(plan.program)
@@ -209,7 +216,7 @@ class SpikingNetwork(nn.Module):
         tensors = {name: self.weights.get(name, value) for name, value in program.tensors.items()}
         return Execution(program, tensors, moving_inputs=moving_inputs)
 
-    def _prepare(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Plan, list[Tensor]]:
+    def prepare_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Plan, list[Tensor]]:
         """The plan that can take a call, and the call's tensors on our device."""
         tensors, structure = call_leaves(args, kwargs)
         self._check(tensors)
@@ -248,8 +255,8 @@ class SpikingNetwork(nn.Module):
         self, args: Sequence[Any], kwargs: Mapping[str, Any], num_steps: int, *, max_batch: int | None = None
     ) -> tuple[Plan, list[Any]]:
         """The output leaves after each step, [T, ...] each."""
-        plan, tensors = self._prepare(args, kwargs)
-        total = _checked_steps(num_steps)
+        plan, tensors = self.prepare_call(args, kwargs)
+        total = checked_steps(num_steps)
         limit = MAX_BATCH if max_batch is None else max_batch
         if not isinstance(limit, int) or limit < 1:
             raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")
@@ -285,9 +292,9 @@ class SpikingNetwork(nn.Module):
         self, args: Sequence[Any], kwargs: Mapping[str, Any], frames: list[list[Tensor]], num_steps: int | None
     ) -> tuple[Plan, list[Any]]:
         """One step per frame; the input is the mean of the frames so far."""
-        plan, tensors = self._prepare(args, kwargs)
+        plan, tensors = self.prepare_call(args, kwargs)
         self._check([f for frame in frames for f in frame])
-        total = _checked_steps(len(frames) if num_steps is None else num_steps)
+        total = checked_steps(len(frames) if num_steps is None else num_steps)
         if total > len(frames):
             raise DataError(f"num_steps={total} exceeds the {len(frames)} frames given; take at most one step a frame")
         execution, states = self.execution(plan.program, moving_inputs=True), NeuronStates(self)
@@ -351,7 +358,7 @@ def neuron_of(site: Site, config: Config) -> Neuron:
     )
 
 
-def _checked_steps(num_steps: object) -> int:
+def checked_steps(num_steps: object) -> int:
     if isinstance(num_steps, bool) or not isinstance(num_steps, int) or not 1 <= num_steps <= MAX_STEPS:
         raise ConfigError(f"num_steps={num_steps!r} must be a whole number from 1 to {MAX_STEPS}")
     return num_steps

@@ -1,0 +1,1 @@
+"""Thresholds from data: statistics of activations, and search in the loop."""

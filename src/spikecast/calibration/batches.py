@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.errors import DataError
+from spikecast.errors import DataError, ModelError
 from spikecast.graph.inputs import check_finite
-from spikecast.graph.structure import flatten
+from spikecast.graph.structure import flatten, unflatten
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 InputFunction = Callable[[Any], Any]
@@ -112,30 +112,27 @@ def calls(batches: Iterable[Any], binder: Binder) -> Iterator[Call]:
         raise DataError("the calibration loader yielded no batch; give at least one batch of typical inputs")
 
 
-def samples_in(call: Call) -> int:
+def samples_in(call: Call, axis: int = 0) -> int:
     """The batch size of a call, read off its first tensor."""
     first = next(leaf for leaf in flatten(call)[0] if isinstance(leaf, Tensor))
-    return int(first.shape[0]) if first.dim() else 1
+    return int(first.shape[axis]) if first.dim() > axis else 1
 
 
-def first_samples(call: Call, count: int) -> Call:
+def first_samples(call: Call, count: int, axis: int = 0) -> Call:
     """A call with at most `count` samples."""
-    size = samples_in(call)
+    size = samples_in(call, axis)
+    leaves, form = flatten(call)
 
-    def cut(value: Any) -> Any:
-        if isinstance(value, Tensor) and value.dim() and value.shape[0] == size:
-            return value[:count]
-        if isinstance(value, list | tuple):
-            return type(value)(cut(v) for v in value)
-        return {k: cut(v) for k, v in value.items()} if isinstance(value, dict) else value
+    def is_batch(leaf: Any) -> bool:
+        return isinstance(leaf, Tensor) and leaf.dim() > axis and leaf.shape[axis] == size
 
-    return tuple(cut(a) for a in call[0]), {k: cut(v) for k, v in call[1].items()}
+    cut = [leaf.narrow(axis, 0, min(count, size)) if is_batch(leaf) else leaf for leaf in leaves]
+    args, kwargs = unflatten(form, cut)
+    return args, kwargs
 
 
 def check_model(model: nn.Module) -> None:
     """Refuse a model in training mode or with weights that are not numbers."""
-    from spikecast.errors import ModelError
-
     if not isinstance(model, nn.Module):
         raise ModelError(f"{type(model).__name__} is not a torch.nn.Module; give the model itself")
     training = next((name for name, m in model.named_modules() if m.training), None)

@@ -1,0 +1,1 @@
+"""The ANN side: capture, tidy, plan and run graphs."""

@@ -72,6 +72,41 @@ class Execution:
                 env.pop(f"{name}@", None)
         return [self._output(out, env) for out in self.program.outputs]
 
+    def advance_apart(self, neuron: NeuronFunction, count: int) -> None:
+        """`count` steps side by side, op by op, for a graph whose batch cannot hold them; only the neurons matter."""
+        envs: list[dict[str, Any]] = [{} for _ in range(count)]
+        self.fold = 1
+        for node in self.steps:
+            if node.target == NEURON:
+                source = node.args[0].name
+                steps = torch.stack([(e if source in self.moving else self.env)[source] for e in envs])
+                for env, estimate in zip(envs, neuron(node.kwargs["site"], steps), strict=True):
+                    env[node.name] = estimate
+            else:
+                for env in envs:
+                    self._evaluate(node, env, 1, self.batch)
+            for name in self._last_moving.get(node.name, ()):
+                for env in envs:
+                    env.pop(name, None)
+
+    def keep(self, index: Tensor) -> None:
+        """Forget all samples but those of the index."""
+        for name, value in self.env.items():
+            meta = self.metas.get(name)
+            if isinstance(value, Tensor) and isinstance(meta, Meta) and meta.batch_axis is not None:
+                self.env[name] = self.select(name, value, index)
+        self.batch = len(index)
+
+    def select(self, name: str, value: Tensor, index: Tensor) -> Tensor:
+        """Some samples of a value (of one step), also where the batch is merged into a longer axis."""
+        meta = self.metas[name]
+        assert isinstance(meta, Meta) and meta.batch_axis is not None
+        axis, outer = meta.batch_axis, self.outer.get(name, 1)
+        if value.shape[axis] == self.batch:
+            return value.index_select(axis, index)
+        parts = value.unflatten(axis, (outer, self.batch, -1)).index_select(axis + 1, index)
+        return parts.flatten(axis, axis + 2)
+
     def _output(self, out: Any, env: dict[str, Any]) -> Any:
         if not isinstance(out, Ref):
             return out

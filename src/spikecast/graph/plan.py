@@ -90,7 +90,9 @@ class _Planner:
         for node in self.program.nodes:
             self._feed(node, raw)
         self._check_overrides()
-        return Plan(self._rewritten(), self.sites, self.roles, self.fed, self.moved)
+        program = self._rewritten()
+        order = [n.kwargs["site"] for n in program.nodes if n.target == NEURON]
+        return Plan(program, {name: self.sites[name] for name in order}, self.roles, self.fed, self.moved)
 
     def _neuron_behind_pool(self, pool: Node) -> None:
         """max(relu(x)) = relu(max(x)): where nobody else reads the rectifier, the neuron goes behind the pool."""

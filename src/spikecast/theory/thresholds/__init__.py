@@ -1,0 +1,1 @@
+"""How a base threshold follows from statistics of activations."""
