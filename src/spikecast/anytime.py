@@ -7,7 +7,7 @@ step before. Any other answer needs `stop(previous, now) -> bool[B]`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ def anytime(
     num_steps: int | None = None,
 ) -> tuple[Any, Tensor]:
     """The answer of every sample at the step it was sure, or at the last, and the number of steps it took."""
-    if not isinstance(confidence, int | float) or not 0 < confidence <= 1:
+    if not 0 < confidence <= 1:
         raise ConfigError(f"confidence={confidence!r} must be a number above 0 up to 1")
     planned, tensors = network.prepare_call(args, kwargs)
     program = planned.program
@@ -77,9 +77,7 @@ def _output_axes(program: Program) -> list[int | None]:
     return [m.batch_axis if isinstance(m, Meta) else None for m in metas]
 
 
-def _placed(
-    answer: list[Any], now: list[Any], left: Tensor, samples: int, axes: Sequence[int | None]
-) -> list[Any]:
+def _placed(answer: list[Any], now: list[Any], left: Tensor, samples: int, axes: Sequence[int | None]) -> list[Any]:
     """The answer so far with the present one for the samples that are left."""
     if not answer or len(left) == samples:
         return [v.clone() if isinstance(v, Tensor) else v for v in now]
@@ -95,7 +93,9 @@ def _taken(value: Any, axis: int | None, index: Tensor) -> Any:
 
 def _check_scores(now: list[Any], axes: Sequence[int | None]) -> None:
     if len(now) != 1 or not isinstance(now[0], Tensor) or now[0].dim() != 2 or axes[0] != 0:
-        raise DataError("anytime knows when class scores [B, C] are sure; for another answer give stop=function(previous, now)")
+        raise DataError(
+            "anytime knows when class scores [B, C] are sure; for another answer give stop=function(previous, now)"
+        )
 
 
 def _sure(
@@ -103,9 +103,10 @@ def _sure(
 ) -> Tensor:
     if stop is None:
         top, winner = now[0].softmax(1).max(1)
-        return (top >= confidence) & (winner == previous[0].argmax(1))
+        sure = (top >= confidence) & (winner == previous[0].argmax(1))
+        return cast(Tensor, sure)
     form = program.output_structure
     sure = stop(unflatten(form, previous), unflatten(form, now))
-    if not isinstance(sure, Tensor) or sure.dtype != torch.bool or sure.shape != (count,):
+    if sure.dtype != torch.bool or sure.shape != (count,):
         raise DataError(f"stop(previous, now) must return a bool tensor of shape ({count},), one per sample")
     return sure

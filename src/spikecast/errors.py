@@ -1,12 +1,12 @@
 """Every mistake a user can make has one type here, and one line that says how to mend it.
 
-    SpikecastError
-    ├── ConfigError        a setting out of its range, or unknown
-    ├── DataError          batches or inputs that cannot be used (empty, NaN, wrong shape or type)
-    ├── ModelError         a model that cannot be taken as it is (training mode, NaN weights, ...)
-    │   ├── CaptureError   torch.export could not turn the forward into a graph
-    │   └── StrictError    strict=True met something that would not be fed by spikes
-    └── ArtifactError      a file that is truncated, tampered with, newer, or not ours
+SpikecastError
+├── ConfigError        a setting out of its range, or unknown
+├── DataError          batches or inputs that cannot be used (empty, NaN, wrong shape or type)
+├── ModelError         a model that cannot be taken as it is (training mode, NaN weights, ...)
+│   ├── CaptureError   torch.export could not turn the forward into a graph
+│   └── StrictError    strict=True met something that would not be fed by spikes
+└── ArtifactError      a file that is truncated, tampered with, newer, or not ours
 """
 
 from __future__ import annotations

@@ -60,7 +60,6 @@ class NeuronStates:
             self.recorded[site] = Recorded(out.estimates, out.levels)
         return out.estimates
 
-
     def keep_samples(self, execution: Execution, index: Tensor) -> None:
         """Forget all samples but those of the index."""
         for node in execution.program.nodes:
@@ -134,8 +133,8 @@ class SpikingNetwork(nn.Module):
         `max_batch` bounds how many samples times steps lie in memory at once; the answer does not depend on it.
         """
         if time_axis is not None:
-            args, kwargs, frames = _split_frames(args, kwargs, time_axis)
-            return self._answer(self._run_frames(args, kwargs, frames, num_steps), None)
+            first, named, frames = _split_frames(args, kwargs, time_axis)
+            return self._answer(self._run_frames(first, named, frames, num_steps), None)
         steps = self.config.num_steps if num_steps is None else num_steps
         return self._answer(self.run_tensors(args, kwargs, steps, max_batch=max_batch), None)
 
@@ -238,7 +237,9 @@ class SpikingNetwork(nn.Module):
         except Exception as error:
             raise DataError(f"the model cannot take the call either: {reasons[0]} ({error})") from error
         if set(plan.sites) != set(self.sites):
-            raise DataError(f"the call changes which neurons there are ({reasons[0]}); convert with a batch of this form")
+            raise DataError(
+                f"the call changes which neurons there are ({reasons[0]}); convert with a batch of this form"
+            )
         self._plans.append(plan)
         return plan, tensors
 
@@ -258,7 +259,7 @@ class SpikingNetwork(nn.Module):
         plan, tensors = self.prepare_call(args, kwargs)
         total = checked_steps(num_steps)
         limit = MAX_BATCH if max_batch is None else max_batch
-        if not isinstance(limit, int) or limit < 1:
+        if limit < 1:
             raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")
         samples = batch_size(plan.program, tensors)
         if not self.foldable or samples is None:

@@ -138,7 +138,9 @@ def check_model(model: nn.Module) -> None:
     training = next((name for name, m in model.named_modules() if m.training), None)
     if training is not None:
         where = f"its module {training!r} is" if training else "it is"
-        raise ModelError(f"{type(model).__name__} cannot be converted: {where} in training mode; call model.eval() first")
+        raise ModelError(
+            f"{type(model).__name__} cannot be converted: {where} in training mode; call model.eval() first"
+        )
     for name, value in (*model.named_parameters(), *model.named_buffers()):
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise ModelError(f"weight {name!r} holds NaN or inf; load a sound checkpoint")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -13,8 +13,7 @@ from spikecast.calibration.observers import Histogram, Moments
 from spikecast.calibration.thresholds import method_of, needs_moments, threshold_from
 from spikecast.config import Config
 from spikecast.errors import DataError
-from spikecast.graph.execute import Execution
-from spikecast.graph.plan import Plan, Site
+from spikecast.graph.plan import Site
 
 
 @dataclass
@@ -85,16 +84,3 @@ class Calibration:
     def wants_search(self) -> set[str]:
         """Sites whose thresholds are to be searched in the loop."""
         return {n for n, o in self.observers.items() if method_of(o.site, o.config) == "search"}
-
-
-@torch.no_grad()
-def observe(
-    batches: Iterable[tuple[Plan, list[Tensor]]],
-    calibration: Calibration,
-    execution: Callable[[Plan], Execution],
-) -> None:
-    """One pass of the ANN."""
-    for plan, tensors in batches:
-        run = execution(plan)
-        run.start(tensors)
-        run.advance(calibration)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import operator
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -31,9 +31,17 @@ _SIZE_NAMES = {function: name for name, function in SIZE_OPS.items()} | {
 
 
 def capture(
-    model: nn.Module, args: Sequence[Any], kwargs: dict[str, Any] | None = None, *, batch_axis: int = 0
+    model: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    batch_axis: int = 0,
+    prefix: str = "",
 ) -> Program:
-    """The graph of one call of the model, equal to it bit for bit: in-place ops made functional, dropout gone."""
+    """The graph of one call of the model, equal to it bit for bit: in-place ops made functional, dropout gone.
+
+    `prefix` goes before the path of every op's module, for a model that is a part of another.
+    """
     leaves, structure = flatten((tuple(args), dict(kwargs or {})))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     if not places:
@@ -47,14 +55,15 @@ def capture(
             try:
                 exported = export(flat, tuple(example), dynamic_shapes=(tuple(dims),), strict=False)
                 exported = exported.run_decompositions({})
-                program = _Reader(exported, flat, leaves, structure, places, batch_axis, example).program()
+                program = _Reader(exported, flat, (leaves, structure, places), batch_axis, example, prefix).program()
             except Exception as error:  # torch.export raises many types; all mean "not like this"
                 failures.append(str(error).strip().splitlines()[0][:300] if str(error).strip() else repr(error))
                 continue
         if program.batch_symbols or example is tensors:
             return program
+    why = failures[-1] if failures else "no reason given"
     raise CaptureError(
-        f"torch.export cannot capture {type(model).__name__}.forward whole: {failures[-1] if failures else 'no reason given'}; "
+        f"torch.export cannot capture {type(model).__name__}.forward whole: {why}; "
         "convert the parts it can capture with regions=['name of a submodule', ...]"
     )
 
@@ -134,13 +143,13 @@ class _Reader:
         self,
         exported: ExportedProgram,
         flat: _Flat,
-        leaves: list[Any],
-        structure: Structure,
-        places: list[int],
+        call: tuple[list[Any], Structure, list[int]],
         batch_axis: int,
         example: list[Tensor],
+        prefix: str,
     ) -> None:
-        self.exported, self.flat = exported, flat
+        leaves, structure, places = call
+        self.exported, self.flat, self.prefix = exported, flat, prefix
         self.batch_axis, self.example = batch_axis, example
         placed = set(places)
         self.constants = [None if i in placed else leaf for i, leaf in enumerate(leaves)]
@@ -162,7 +171,9 @@ class _Reader:
             elif node.op == "output":
                 outputs = tuple(self._argument(a) for a in node.args[0])
             elif node.op != "placeholder":
-                raise CaptureError(f"the graph holds control flow ({node.target}); write it without torch.cond or loops")
+                raise CaptureError(
+                    f"the graph holds control flow ({node.target}); write it without torch.cond or loops"
+                )
         leaves, form = self.flat.answer.leaves, self.flat.answer.form
         rest = iter(outputs)
         filled = tuple(next(rest) if leaf is _TENSOR else leaf for leaf in leaves)
@@ -193,7 +204,7 @@ class _Reader:
             if spec.kind == InputKind.USER_INPUT:
                 self._add_input(node)
             else:
-                name = str(spec.target).removeprefix("model.")
+                name = ".".join(p for p in (self.prefix, str(spec.target).removeprefix("model.")) if p)
                 self.names[node.name] = name
                 self.tensors[name] = constants[spec.target].detach().clone()
 
@@ -208,7 +219,7 @@ class _Reader:
 
     def _read_call(self, node: fx.Node) -> None:
         if not isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
-            target = GETITEM if node.target is operator.getitem else _SIZE_NAMES.get(node.target, "")  # type: ignore[arg-type]
+            target = GETITEM if node.target is operator.getitem else _SIZE_NAMES.get(node.target, "")
             if not target:
                 if node.users and not any(a in str(node.target) for a in _ASSERTIONS):
                     target = f"python.{getattr(node.target, '__name__', node.target)}"
@@ -226,7 +237,7 @@ class _Reader:
                 target=SIZE if target == "aten.sym_size.int" else target,
                 args=tuple(self._argument(a) for a in node.args),
                 kwargs={k: self._argument(v) for k, v in node.kwargs.items()},
-                scope=_scope(node),
+                scope=".".join(part for part in (self.prefix, _scope(node)) if part),
                 meta=self._metas(node.meta.get("val")),
             )
         )
@@ -259,7 +270,9 @@ class _Reader:
         )  # fmt: skip
         known = {d for i in self.inputs for d in i.dims if isinstance(d, str)}
         found: list[Guard] = []
-        for guard in environment.guards if environment is not None else ():
+        if environment is None:
+            return ()
+        for guard in environment.guards:
             expression = guard.expr.xreplace(environment.replacements)
             if expression in (True, False):  # speaks only of sizes that are fixed anyway
                 continue
@@ -276,7 +289,7 @@ def _free(size: Any) -> set[Any]:
 
 
 def _hint(size: Any) -> int:
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+    return int(cast(int, size.node.hint)) if isinstance(size, torch.SymInt) else int(size)
 
 
 def _scope(node: fx.Node) -> str:
@@ -284,4 +297,3 @@ def _scope(node: fx.Node) -> str:
     stack = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
     path = next((p for p in reversed(stack) if p and not p.startswith("_empty")), "")
     return path.removeprefix("model").removeprefix(".").replace("@", "#")
-

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.graph.program import GETITEM, SIZE, Meta, Node, Program, Ref, refs, renamed, replace_refs, resolve
+from spikecast.graph.program import GETITEM, SIZE, Meta, Node, Program, Ref, renamed, replace_refs, resolve
 
 _COPIES = {"aten.clone", "aten.contiguous", "aten.alias", "aten.detach", "aten.lift_fresh_copy", "aten.lift_fresh"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default"}
@@ -183,6 +183,3 @@ class Rewriter:
 def is_size(node: Node) -> bool:
     """Whether the op answers a size rather than a tensor."""
     return node.target == SIZE or node.target.startswith(("size.", "python."))
-
-
-__all__ = ["Rewriter", "clean", "drop_dead", "evaluate", "fold_constants", "is_size", "merge_equal", "refs"]

@@ -104,7 +104,7 @@ class Execution:
         axis, outer = meta.batch_axis, self.outer.get(name, 1)
         if value.shape[axis] == self.batch:
             return value.index_select(axis, index)
-        parts = value.unflatten(axis, (outer, self.batch, -1)).index_select(axis + 1, index)
+        parts = _split(value, axis, (outer, self.batch, -1)).index_select(axis + 1, index)
         return parts.flatten(axis, axis + 2)
 
     def _output(self, out: Any, env: dict[str, Any]) -> Any:
@@ -121,8 +121,8 @@ class Execution:
             raise ModelError(f"value {name!r} has no batch axis to hold time-steps; run step by step")
         axis, outer = meta.batch_axis, self.outer.get(name, 1)
         if outer == 1:
-            return value.unflatten(axis, (fold, -1)).movedim(axis, 0)
-        steps = value.unflatten(axis, (outer, fold, -1)).movedim(axis + 1, 0)
+            return _split(value, axis, (fold, -1)).movedim(axis, 0)
+        steps = _split(value, axis, (outer, fold, -1)).movedim(axis + 1, 0)
         return steps.flatten(axis + 1, axis + 2)
 
     def refold(self, name: str, steps: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class Execution:
         axis, outer = meta.batch_axis, self.outer.get(name, 1)
         if outer == 1:
             return steps.movedim(0, axis).flatten(axis, axis + 1)
-        return steps.unflatten(axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
+        return _split(steps, axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
 
     def _fire(self, node: Node, env: dict[str, Any], neuron: NeuronFunction, fold: int) -> None:
         source = node.args[0].name
@@ -210,6 +210,11 @@ class Execution:
             raise ModelError(f"op {node.name!r} splits the batch; run step by step")
         if outer != 1:
             self.outer[node.name] = outer
+
+
+def _split(value: Tensor, axis: int, sizes: tuple[int, ...]) -> Tensor:
+    """One axis as several."""
+    return torch.unflatten(value, axis, sizes)
 
 
 def moving_values(program: Program, moving_inputs: bool) -> set[str]:

@@ -20,14 +20,14 @@ def macs(node: Node, metas: Mapping[str, Any]) -> int:
         weight = metas[node.args[1].name].shape
         if "transpose" in node.op:
             source = metas[node.args[0].name].shape
-            return math.prod(source) * math.prod(weight[1:]) // samples
-        return math.prod(out.shape) * math.prod(weight[1:]) // samples
+            return int(math.prod(source) * math.prod(weight[1:]) // samples)
+        return int(math.prod(out.shape) * math.prod(weight[1:]) // samples)
     if ROLES.get(node.op) is not Role.MATMUL:
         return 0
     if node.op == "aten.einsum":
         return _einsum_macs(node, metas) // samples
     left = metas[matmul_operands(node)[0].name].shape
-    return math.prod(out.shape) * left[-1] // samples
+    return int(math.prod(out.shape) * left[-1] // samples)
 
 
 def _samples(node: Node, metas: Mapping[str, Any]) -> int:

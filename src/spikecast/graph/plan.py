@@ -7,7 +7,6 @@ import fnmatch
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from spikecast.config import Config
 from spikecast.errors import ConfigError
@@ -45,9 +44,12 @@ class Plan:
     moved: Mapping[str, str]  # rectifier that moved behind a pool -> site
 
 
-def plan(program: Program, config: Config) -> Plan:
-    """Put the neurons in."""
-    return _Planner(program, config).plan()
+def plan(program: Program, config: Config, *, raw_inputs: bool = True) -> Plan:
+    """Put the neurons in.
+
+    `raw_inputs` says that the program's inputs are the network's own, which the first layer may take as they are.
+    """
+    return _Planner(program, config, raw_inputs and not config.encode_input).plan()
 
 
 def still_values(program: Program) -> set[str]:
@@ -61,8 +63,8 @@ def still_values(program: Program) -> set[str]:
 
 
 class _Planner:
-    def __init__(self, program: Program, config: Config) -> None:
-        self.program, self.config = program, config
+    def __init__(self, program: Program, config: Config, analog_input: bool) -> None:
+        self.program, self.config, self.analog_input = program, config, analog_input
         self.metas = program.metas
         self.still = still_values(program)
         self.roles = {n.name: role_of(n, self.metas, self.still) for n in program.nodes}
@@ -121,9 +123,8 @@ class _Planner:
         for node in self.program.nodes:
             active = activations(node, self.metas, self.still)
             source = node.args[0].name if node.target == "getitem" else None
-            if source in raw or (
-                self.roles[node.name] in (Role.SHAPE, Role.AFFINE, Role.SUM) and active and all(a in raw for a in active)
-            ):
+            passes = self.roles[node.name] in (Role.SHAPE, Role.AFFINE, Role.SUM)
+            if source in raw or (passes and active and all(a in raw for a in active)):
                 raw.add(node.name)
         return raw
 
@@ -144,7 +145,7 @@ class _Planner:
         if self._is_spikes(value):
             return "spikes"
         role = self.roles[node.name]
-        if value in raw and role is Role.SYNAPSE and not self.config.encode_input:
+        if value in raw and role is Role.SYNAPSE and self.analog_input:
             return "analog input"
         if not self._is_float(value):
             return "spikes"  # integers are events already: a token, a class

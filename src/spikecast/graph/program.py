@@ -169,9 +169,7 @@ def renamed(node: Node, names: Mapping[str, str]) -> Node:
 
     if not any(name in names for name in node.inputs):
         return node
-    return dataclasses.replace(
-        node, args=replace_refs(node.args, swap), kwargs=replace_refs(dict(node.kwargs), swap)
-    )
+    return dataclasses.replace(node, args=replace_refs(node.args, swap), kwargs=replace_refs(dict(node.kwargs), swap))
 
 
 def resolve(target: str) -> Callable[..., Any]:
@@ -186,4 +184,6 @@ def resolve(target: str) -> Callable[..., Any]:
         overload = getattr(packet, parts[2], None)
         if isinstance(overload, torch._ops.OpOverload):
             return overload
-    raise ModelError(f"this torch ({torch.__version__}) has no op {target!r}; install the version the network was made with")
+    raise ModelError(
+        f"this torch ({torch.__version__}) has no op {target!r}; install the version the network was made with"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from spikecast.errors import StrictError
 from spikecast.graph.macs import macs
 from spikecast.graph.plan import Plan, still_values
-from spikecast.graph.program import NEURON, Meta, Program
+from spikecast.graph.program import NEURON, Program
 from spikecast.graph.roles import Role
 
 _STATUS = {
@@ -141,8 +140,3 @@ def report_of(plan: Plan, original: Program, *, foldable: bool = True, notes: tu
 def _sites_read(inputs: list[str], by_source: dict[str, str]) -> str | None:
     found = [by_source[name] for name in inputs if name in by_source]
     return ", ".join(found) or None
-
-
-def sample_size(meta: Meta) -> int:
-    """Elements of a value that belong to one sample, at the sizes of the capture."""
-    return math.prod(s for i, s in enumerate(meta.shape) if i != meta.batch_axis)

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-import torch
-
 from spikecast.graph.program import Meta, Node, Ref
 
 
@@ -36,11 +34,11 @@ def _table(groups: Mapping[Role, str]) -> dict[str, Role]:
 ROLES: dict[str, Role] = _table(
     {
         Role.SHAPE: """
-        reshape view flatten unflatten permute transpose t movedim swapaxes numpy_T mT squeeze unsqueeze expand expand_as
-        broadcast_to slice select narrow split split_with_sizes chunk unbind tensor_split cat concat stack hstack vstack
-        index_select index gather take_along_dim flip roll rot90 repeat repeat_interleave tile pixel_shuffle
-        pixel_unshuffle channel_shuffle native_channel_shuffle unfold im2col col2im diagonal tril triu as_strided
-        select_scatter slice_scatter diagonal_scatter copy clone contiguous to _to_copy type_as
+        reshape view flatten unflatten permute transpose t movedim swapaxes numpy_T mT squeeze unsqueeze expand
+        expand_as broadcast_to slice select narrow split split_with_sizes chunk unbind tensor_split cat concat stack
+        hstack vstack index_select index gather take_along_dim flip roll rot90 repeat repeat_interleave tile
+        pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle unfold im2col col2im diagonal tril triu
+        as_strided select_scatter slice_scatter diagonal_scatter copy clone contiguous to _to_copy type_as
         mean sum avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
         _adaptive_avg_pool2d _adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d upsample_nearest3d
         _upsample_nearest_exact1d _upsample_nearest_exact2d upsample_linear1d upsample_bilinear2d upsample_trilinear3d
@@ -183,8 +181,3 @@ def _pads_with_other_than_zero(node: Node) -> bool:
     if node.op == "aten.constant_pad_nd":
         return bool(node.argument(2, "value", 0))
     return node.argument(2, "mode", "constant") == "constant" and bool(node.argument(3, "value", 0))
-
-
-def is_float_dtype(dtype: torch.dtype) -> bool:
-    """Whether a value of this type can be an activation."""
-    return dtype.is_floating_point

@@ -26,25 +26,35 @@ def simplify(program: Program) -> Program:
 def fold_affine(program: Program) -> Program:
     """BatchNorm, and scales and shifts by a constant per channel, move into the conv or linear before them."""
     while True:
-        users, outputs = program.users, set(program.output_names)
-        by_name = {node.name: node for node in program.nodes}
-
-        def visit(writer: Rewriter, node: Node, *, users: Any = users, outputs: Any = outputs, by: Any = by_name) -> Any:
-            found = _affine(node, program)
-            if found is None:
-                return None
-            source, scale, shift = found
-            made = by.get(source)
-            if made is None or source in writer.names or not _is_weighted(made) or source in outputs:
-                return None
-            if len(users.get(source, ())) > 1 or not _fits(made, scale, shift):
-                return None
-            return _merged(writer, made, node, scale, shift)
-
-        folded = Rewriter(program).run(visit)
+        folded = Rewriter(program).run(_Fold(program))
         if len(folded.nodes) == len(program.nodes):
             return folded
         program = folded
+
+
+class _Fold:
+    """One pass of folding: an affine op is taken into the op before it where nobody else reads that one."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.users, self.outputs = program.users, set(program.output_names)
+        self.by_name = {node.name: node for node in program.nodes}
+        self.done: set[str] = set()  # ops that took something in; what follows them waits for the next pass
+
+    def __call__(self, writer: Rewriter, node: Node) -> Node | None:
+        found = _affine(node, self.program)
+        if found is None:
+            return None
+        source, scale, shift = found
+        made = self.by_name.get(source)
+        if made is None or source in self.done or not _is_weighted(made) or source in self.outputs:
+            return None
+        if len(self.users.get(source, ())) > 1 or not _fits(made, scale, shift):
+            return None
+        merged = _merged(writer, made, node, scale, shift)
+        if merged is not None:
+            self.done.add(node.name)
+        return merged
 
 
 def _is_weighted(node: Node) -> bool:
@@ -147,7 +157,9 @@ def _open(writer: Rewriter, node: Node) -> Ref | None:
     mask = node.argument(3, "attn_mask")
     causal, scale = node.argument(5, "is_causal", False), node.argument(6, "scale")
     if node.argument(4, "dropout_p", 0.0):
-        raise CaptureError(f"attention in {node.scope!r} drops out at inference; call model.eval(), or set its dropout to 0")
+        raise CaptureError(
+            f"attention in {node.scope!r} drops out at inference; call model.eval(), or set its dropout to 0"
+        )
     metas = {**writer.program.metas, **{n.name: n.meta for n in writer.nodes}}
     q, k, v = (metas[ref.name] for ref in (query, key, value))
     assert isinstance(q, Meta) and isinstance(k, Meta) and isinstance(v, Meta)

@@ -7,6 +7,7 @@ named tuple only the names survive saving; what comes back then is a types.Simpl
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,7 @@ def _flatten(value: Any, leaves: list[Any]) -> Structure:
             leaves.append(value)
             return dict(LEAF)
         items = [[key, _flatten(item, leaves)] for key, item in value.items()]
-        return {"kind": "dict", "items": items}
+        return {"kind": "ordered" if isinstance(value, OrderedDict) else "dict", "items": items}
     leaves.append(value)
     return dict(LEAF)
 
@@ -63,7 +64,7 @@ def _unflatten(structure: Structure, rest: Any) -> Any:
         items = [_unflatten(item, rest) for item in structure["items"]]
         return items if kind == "list" else tuple(items)
     fields = {key: _unflatten(item, rest) for key, item in structure["items"]}
-    if kind == "dict":
-        return fields
+    if kind in ("dict", "ordered"):
+        return fields if kind == "dict" else OrderedDict(fields)
     cls = _classes.get(structure["class"])
     return SimpleNamespace(**fields) if cls is None else cls(**fields)

@@ -1,0 +1,112 @@
+"""From a model and one call of it to a network that lacks only its thresholds: capture, check, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spikecast.calibration.batches import Call
+from spikecast.config import Config
+from spikecast.errors import CaptureError, ModelError
+from spikecast.graph.capture import capture
+from spikecast.graph.clean import clean
+from spikecast.graph.execute import Execution
+from spikecast.graph.foldable import why_not_foldable
+from spikecast.graph.inputs import call_leaves
+from spikecast.graph.plan import Plan, plan
+from spikecast.graph.program import Program
+from spikecast.graph.report import report_of
+from spikecast.graph.simplify import simplify
+from spikecast.graph.structure import flatten
+from spikecast.network import Recapture, SpikingNetwork
+
+
+def prepare(
+    model: nn.Module,
+    call: Call,
+    config: Config,
+    *,
+    strict: bool = False,
+    prefix: str = "",
+    raw_inputs: bool = True,
+) -> SpikingNetwork:
+    """The network of a model without its thresholds: captured, checked against the model, planned."""
+    part = Part(model, config, prefix, raw_inputs)
+    program, planned, reason, axis = _captured(part, call)
+    notes = () if reason is None else (f"runs one step at a time: {reason}",)
+    report = report_of(planned, program, foldable=reason is None, notes=notes)
+    if strict:
+        report.refuse_analog()
+    device = next((t.device for t in program.tensors.values()), torch.device("cpu"))
+    blank = {name: torch.ones((1,) * site.meta.rank, device=device) for name, site in planned.sites.items()}
+    network = SpikingNetwork(planned, config, blank, report)
+    network.allow_recapture(part.recapture(axis))
+    return network
+
+
+@dataclass(frozen=True)
+class Part:
+    """A model to capture: the whole, or a region of one."""
+
+    model: nn.Module
+    config: Config
+    prefix: str
+    raw_inputs: bool
+
+    def captured(self, call: Call, axis: int) -> tuple[Program, Plan]:
+        program = captured_program(self.model, call, axis, self.prefix)
+        return program, plan(program, self.config, raw_inputs=self.raw_inputs)
+
+    def recapture(self, axis: int) -> Recapture:
+        """How to capture the model again for another call, as long as its weights are the same."""
+        versions = [p._version for p in self.model.parameters()]
+
+        def recapture(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
+            if [p._version for p in self.model.parameters()] != versions:
+                raise ModelError(
+                    "the model has changed since conversion, and this call needs another capture; convert again"
+                )
+            return self.captured((tuple(args), dict(kwargs)), axis)[1]
+
+        return recapture
+
+
+def _captured(part: Part, call: Call) -> tuple[Program, Plan, str | None, int]:
+    """The graph, the plan, why the batch cannot hold time-steps if it cannot, and the batch axis.
+
+    The batch is the first axis of the inputs, or the second where samples along the first see each other.
+    """
+    tensors = call_leaves(*call)[0]
+    program, planned = part.captured(call, 0)
+    reason = _why_not(planned, tensors)
+    if reason is not None and tensors[0].dim() > 2 and program.batch_symbols:
+        other, other_planned = part.captured(call, 1)
+        if _why_not(other_planned, tensors) is None:
+            return other, other_planned, None, 1
+    return program, planned, reason, 0
+
+
+def _why_not(planned: Plan, tensors: Sequence[Tensor]) -> str | None:
+    return why_not_foldable(planned, tensors) if planned.program.batch_symbols else "its batch size is pinned"
+
+
+def captured_program(model: nn.Module, call: Call, axis: int = 0, prefix: str = "") -> Program:
+    """The model's graph, ready for neurons, once it has been seen to answer what the model answers."""
+    program = simplify(clean(capture(model, *call, batch_axis=axis, prefix=prefix)))
+    execution = Execution(program, program.tensors)
+    execution.start(call_leaves(*call)[0])
+    ours = execution.advance(lambda site, steps: steps)
+    theirs = flatten(model(*call[0], **call[1]))[0]
+    for out, expected in zip(ours, theirs, strict=True):
+        if isinstance(expected, Tensor) and expected.is_floating_point():
+            error = float((out - expected).double().norm() / expected.double().norm().clamp_min(1e-30))
+            if not error <= 1e-3:
+                raise CaptureError(
+                    f"the captured graph answers otherwise than the model (relative error {error:.1e}); it may draw "
+                    "random numbers or depend on state: make its forward a function of its input"
+                )
+    return program
