@@ -14,14 +14,15 @@ from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
 from spikecast.graph.inputs import batch_size
-from spikecast.graph.program import Meta, Program, Ref
+from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
 from spikecast.network import NeuronStates, checked_steps
+from spikecast.outputs import Place, batch_place
 
 if TYPE_CHECKING:
     from spikecast.network import SpikingNetwork
 
-Stop = Callable[[Any, Any], Tensor]
+Stop = Callable[[Any, Any], object]
 
 
 @torch.no_grad()
@@ -42,7 +43,6 @@ def anytime(
     samples = batch_size(program, tensors)
     if samples is None or not network.foldable:
         raise DataError("anytime needs samples that do not depend on each other, and this network's do; use steps()")
-    axes = _output_axes(program)
     total = checked_steps(network.config.num_steps if num_steps is None else num_steps)
     device = tensors[0].device
     left = torch.arange(samples, device=device)
@@ -54,9 +54,10 @@ def anytime(
     for t in range(1, total + 1):
         states.t = t
         now = execution.advance(states)
-        answer = _placed(answer, now, left, samples, axes)
+        places = [batch_place(execution, out) for out in program.outputs]
+        answer = [_placed(*leaf, left, samples) for leaf in zip(answer or now, now, places, strict=True)]
         if t == 1 and stop is None:
-            _check_scores(now, axes)
+            _check_scores(now, places, samples)
         if t > 1:
             sure = _sure(program, previous, now, confidence, stop, len(left))
             used[left[sure]] = t
@@ -64,35 +65,41 @@ def anytime(
             if len(stay) == 0:
                 break
             if len(stay) < len(left):
+                now = [_taken(value, place, stay, len(left)) for value, place in zip(now, places, strict=True)]
                 left = left[stay]
                 states.keep_samples(execution, stay)
                 execution.keep(stay)
-                now = [_taken(v, a, stay) for v, a in zip(now, axes, strict=True)]
         previous = now
     return unflatten(program.output_structure, answer), used
 
 
-def _output_axes(program: Program) -> list[int | None]:
-    metas = [program.metas[o.name] if isinstance(o, Ref) else None for o in program.outputs]
-    return [m.batch_axis if isinstance(m, Meta) else None for m in metas]
+def _by_sample(value: Tensor, place: Place, count: int) -> Tensor:
+    """The batch as an axis of its own, the one behind the batch axis."""
+    axis, outer = place
+    assert axis is not None
+    return torch.unflatten(value, axis, (outer, count, -1))
 
 
-def _placed(answer: list[Any], now: list[Any], left: Tensor, samples: int, axes: Sequence[int | None]) -> list[Any]:
+def _placed(old: Any, now: Any, place: Place, left: Tensor, samples: int) -> Any:
     """The answer so far with the present one for the samples that are left."""
-    if not answer or len(left) == samples:
-        return [v.clone() if isinstance(v, Tensor) else v for v in now]
-    return [
-        old.index_copy(axis, left, new) if axis is not None else new
-        for old, new, axis in zip(answer, now, axes, strict=True)
-    ]
+    axis = place[0]
+    if axis is None or len(left) == samples:
+        return now.clone() if isinstance(now, Tensor) else now
+    split = _by_sample(old, place, samples)
+    parts = split.index_copy(axis + 1, left, _by_sample(now, place, len(left)))
+    return parts.flatten(axis, axis + 2)
 
 
-def _taken(value: Any, axis: int | None, index: Tensor) -> Any:
-    return value if axis is None else value.index_select(axis, index)
+def _taken(value: Any, place: Place, index: Tensor, count: int) -> Any:
+    axis = place[0]
+    if axis is None:
+        return value
+    return _by_sample(value, place, count).index_select(axis + 1, index).flatten(axis, axis + 2)
 
 
-def _check_scores(now: list[Any], axes: Sequence[int | None]) -> None:
-    if len(now) != 1 or not isinstance(now[0], Tensor) or now[0].dim() != 2 or axes[0] != 0:
+def _check_scores(now: list[Any], places: Sequence[Place], samples: int) -> None:
+    scores = now[0] if len(now) == 1 and isinstance(now[0], Tensor) else None
+    if scores is None or scores.dim() != 2 or places[0][0] != 0 or len(scores) != samples:
         raise DataError(
             "anytime knows when class scores [B, C] are sure; for another answer give stop=function(previous, now)"
         )
@@ -107,6 +114,6 @@ def _sure(
         return cast(Tensor, sure)
     form = program.output_structure
     sure = stop(unflatten(form, previous), unflatten(form, now))
-    if sure.dtype != torch.bool or sure.shape != (count,):
+    if not isinstance(sure, Tensor) or sure.dtype != torch.bool or sure.shape != (count,):
         raise DataError(f"stop(previous, now) must return a bool tensor of shape ({count},), one per sample")
     return sure

@@ -5,20 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from spikecast.config import MAX_STEPS, Config
-from spikecast.errors import ConfigError, DataError, SpikecastError
+from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.graph.execute import Execution
 from spikecast.graph.inputs import batch_size, call_leaves, check_finite, misfit, take
 from spikecast.graph.plan import Plan, Site
-from spikecast.graph.program import NEURON, Meta, Program, Ref
+from spikecast.graph.program import NEURON, Program, Ref
 from spikecast.graph.report import Report
 from spikecast.graph.structure import unflatten
 from spikecast.kernels import encode
+from spikecast.outputs import Place, batch_place, join, stacked, unfolded
 from spikecast.theory.neuron import Neuron
 
 MAX_BATCH = 128  # samples times steps that lie in memory at once, unless the caller says otherwise
@@ -45,10 +46,15 @@ class NeuronStates:
         self.keep = True  # whether a later step will need the estimates
 
     def __call__(self, site: str, steps: Tensor) -> Tensor:
-        want = site in self.wanted
+        want, threshold = site in self.wanted, self.network.threshold(site)
+        if any(a not in (1, b) for a, b in zip(threshold.shape, steps.shape[1:], strict=True)):
+            raise DataError(
+                f"site {site!r} has thresholds for {tuple(threshold.shape[1:])} neurons and meets "
+                f"{tuple(steps.shape[2:])}; give inputs of the size it was calibrated with, or granularity='channel'"
+            )
         out = encode(
             steps,
-            self.network.threshold(site),
+            threshold,
             self.network.neurons[site],
             state=self.estimates.get(site),
             start=self.t,
@@ -98,6 +104,11 @@ class SpikingNetwork(nn.Module):
     def threshold(self, site: str) -> Tensor:
         return self.theta[site]
 
+    @property
+    def device(self) -> torch.device | None:
+        """Where the network lies; None where it has neither weights nor neurons."""
+        return next((b.device for b in self.buffers()), None)
+
     def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
         """Give every site its base thresholds."""
         self.theta = _Tensors(thresholds)
@@ -133,8 +144,9 @@ class SpikingNetwork(nn.Module):
         `max_batch` bounds how many samples times steps lie in memory at once; the answer does not depend on it.
         """
         if time_axis is not None:
-            first, named, frames = _split_frames(args, kwargs, time_axis)
-            return self._answer(self._run_frames(first, named, frames, num_steps), None)
+            from spikecast.frames import run_frames
+
+            return self._answer(run_frames(self, args, kwargs, time_axis, num_steps), None)
         steps = self.config.num_steps if num_steps is None else num_steps
         return self._answer(self.run_tensors(args, kwargs, steps, max_batch=max_batch), None)
 
@@ -209,16 +221,29 @@ class SpikingNetwork(nn.Module):
 
         save(self, path)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SpikingNetwork:
+        for name, weight in self.weights.named_buffers():
+            if weight.is_floating_point() and (made := fn(weight.new_empty(0)).dtype) != weight.dtype:
+                raise ModelError(
+                    f"the graph computes in {weight.dtype} ({name}), so the network cannot become {made}; "
+                    f"convert model.to({made}) with batches of that type"
+                )
+        return cast(SpikingNetwork, super()._apply(fn, recurse))  # type: ignore[no-untyped-call]
+
     # -- how a run is laid out
 
     def execution(self, program: Program, *, moving_inputs: bool = False) -> Execution:
-        tensors = {name: self.weights.get(name, value) for name, value in program.tensors.items()}
+        own, device = self.plan.program.tensors, self.device
+        tensors = {
+            name: self.weights[name] if own.get(name) is value else value if device is None else value.to(device)
+            for name, value in program.tensors.items()
+        }
         return Execution(program, tensors, moving_inputs=moving_inputs)
 
     def prepare_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Plan, list[Tensor]]:
         """The plan that can take a call, and the call's tensors on our device."""
         tensors, structure = call_leaves(args, kwargs)
-        self._check(tensors)
+        self.check(tensors)
         reasons = []
         for plan in self._plans:
             reason = misfit(plan.program, tensors, structure)
@@ -232,24 +257,32 @@ class SpikingNetwork(nn.Module):
             )
         try:
             plan = self._recapture[0](args, kwargs)
-        except SpikecastError:
-            raise
-        except Exception as error:
-            raise DataError(f"the model cannot take the call either: {reasons[0]} ({error})") from error
+        except DataError as error:
+            raise DataError(f"{reasons[0]}, and {error}") from error
         if set(plan.sites) != set(self.sites):
             raise DataError(
                 f"the call changes which neurons there are ({reasons[0]}); convert with a batch of this form"
             )
-        self._plans.append(plan)
-        return plan, tensors
+        return self.add_plan(plan), tensors
 
-    def _check(self, tensors: Sequence[Tensor]) -> None:
+    def add_plan(self, plan: Plan) -> Plan:
+        """Another graph of the same model; what it shares with the first one are the network's own weights."""
+        own = self.plan.program.tensors
+        tensors = {
+            name: own[name] if name in own and _same(own[name], value) else value
+            for name, value in plan.program.tensors.items()
+        }
+        plan = dataclasses.replace(plan, program=dataclasses.replace(plan.program, tensors=tensors))
+        self._plans.append(plan)
+        return plan
+
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """Refuse tensors on another device, and values that are not finite."""
         if not tensors:
             raise DataError("called without a tensor; give the input the model takes")
-        device = next((b.device for b in self.buffers()), tensors[0].device)
         for tensor in tensors:
-            if tensor.device != device:
-                raise DataError(f"an input is on {tensor.device}, the network on {device}; move one with .to(...)")
+            if tensor.device != (self.device or tensor.device):
+                raise DataError(f"an input is on {tensor.device}, the network on {self.device}; move one with .to(...)")
         check_finite(tensors)
 
     def run_tensors(
@@ -269,15 +302,16 @@ class SpikingNetwork(nn.Module):
             self._run_folded(plan.program, take(plan.program, tensors, i, min(i + size, samples)), total)
             for i in range(0, samples, size)
         ] or [self._run_folded(plan.program, tensors, total)]
-        return plan, [_join(plan.program, out, [c[i] for c in chunks]) for i, out in enumerate(plan.program.outputs)]
+        return plan, [join(parts, *axis) for axis, *parts in zip(chunks[0][1], *(c[0] for c in chunks), strict=True)]
 
-    def _run_folded(self, program: Program, tensors: Sequence[Tensor], total: int) -> list[Any]:
-        """All steps at once, layer by layer."""
+    def _run_folded(self, program: Program, tensors: Sequence[Tensor], total: int) -> tuple[list[Any], list[Place]]:
+        """All steps at once, layer by layer; with where the batch lies in each output."""
         execution, states = self.execution(program), NeuronStates(self)
         states.keep = False
         execution.start(tensors)
         outputs = execution.advance(states, total)
-        return [_unfolded(execution, out, value, total) for out, value in zip(program.outputs, outputs, strict=True)]
+        leaves = [unfolded(execution, out, value, total) for out, value in zip(program.outputs, outputs, strict=True)]
+        return leaves, [batch_place(execution, out) for out in program.outputs]
 
     def _stack_steps(self, program: Program, tensors: Sequence[Tensor], total: int) -> list[Any]:
         """One step after the other, for a graph whose batch cannot hold the steps."""
@@ -287,32 +321,12 @@ class SpikingNetwork(nn.Module):
         for t in range(1, total + 1):
             states.t = t
             answers.append(execution.advance(states))
-        return [_stacked([a[i] for a in answers]) for i in range(len(program.outputs))]
-
-    def _run_frames(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], frames: list[list[Tensor]], num_steps: int | None
-    ) -> tuple[Plan, list[Any]]:
-        """One step per frame; the input is the mean of the frames so far."""
-        plan, tensors = self.prepare_call(args, kwargs)
-        self._check([f for frame in frames for f in frame])
-        total = checked_steps(len(frames) if num_steps is None else num_steps)
-        if total > len(frames):
-            raise DataError(f"num_steps={total} exceeds the {len(frames)} frames given; take at most one step a frame")
-        execution, states = self.execution(plan.program, moving_inputs=True), NeuronStates(self)
-        mean = [torch.zeros_like(f) for f in frames[0]]
-        answers = []
-        for t in range(1, total + 1):
-            mean = [m + (f - m) / t for m, f in zip(mean, frames[t - 1], strict=True)]
-            floating = iter(mean)
-            execution.start([next(floating) if x.is_floating_point() else x for x in tensors])
-            states.t = t
-            answers.append(execution.advance(states))
-        return plan, [_stacked([a[i] for a in answers]) for i in range(len(plan.program.outputs))]
+        return [stacked([a[i] for a in answers]) for i in range(len(program.outputs))]
 
     def _answer(self, result: tuple[Plan, list[Any]], step: int | None) -> Any:
         plan, leaves = result
         chosen = [
-            leaf if step is None or not isinstance(out, Ref) else leaf[step]
+            leaf[step] if step is not None and isinstance(out, Ref) and isinstance(leaf, Tensor | list) else leaf
             for out, leaf in zip(plan.program.outputs, leaves, strict=True)
         ]
         return unflatten(plan.program.output_structure, chosen)
@@ -334,10 +348,6 @@ class _Tensors(nn.Module):
         buffer = self._buffers[_buffer_name(name)]
         assert buffer is not None
         return buffer
-
-    def get(self, name: str, default: Tensor) -> Tensor:
-        found = self._buffers.get(_buffer_name(name))
-        return default if found is None else found
 
 
 def _buffer_name(name: str) -> str:
@@ -365,44 +375,5 @@ def checked_steps(num_steps: object) -> int:
     return num_steps
 
 
-def _unfolded(execution: Execution, out: Any, value: Any, total: int) -> Any:
-    if not isinstance(out, Ref) or not isinstance(value, Tensor):
-        return value
-    if out.name in execution.moving:
-        return execution.unfold(out.name, value, total)
-    return value.unsqueeze(0).expand(total, *value.shape)
-
-
-def _stacked(values: list[Any]) -> Any:
-    """Answers of all steps as one tensor; as a list where their shapes differ; the last where they are no tensors."""
-    if not isinstance(values[0], Tensor):
-        return values[-1]
-    return torch.stack(values) if len({v.shape for v in values}) == 1 else values
-
-
-def _join(program: Program, out: Any, parts: list[Any]) -> Any:
-    """Chunks of the batch put together again."""
-    if len(parts) == 1 or not isinstance(out, Ref) or not isinstance(parts[0], Tensor):
-        return parts[-1]
-    meta = program.metas[out.name]
-    if not isinstance(meta, Meta) or meta.batch_axis is None:
-        return parts[0]
-    return torch.cat(parts, meta.batch_axis + 1)
-
-
-def _split_frames(
-    args: Sequence[Any], kwargs: Mapping[str, Any], axis: int
-) -> tuple[list[Any], dict[str, Any], list[list[Tensor]]]:
-    """A call with the first frame in place of each sequence, and all frames by step."""
-
-    def is_sequence(value: Any) -> bool:
-        return isinstance(value, Tensor) and value.is_floating_point()
-
-    sequences = [v for v in (*args, *kwargs.values()) if is_sequence(v)]
-    lengths = {v.shape[axis] for v in sequences if v.dim() > axis}
-    if len(lengths) != 1 or any(v.dim() <= axis for v in sequences) or lengths == {0}:
-        raise DataError(f"time_axis={axis}: every floating-point input needs that axis, of one length above 0")
-    first = [v.select(axis, 0) if is_sequence(v) else v for v in args]
-    named = {k: v.select(axis, 0) if is_sequence(v) else v for k, v in kwargs.items()}
-    frames = [[v.select(axis, t) for v in sequences] for t in range(lengths.pop())]
-    return first, named, frames
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)

@@ -13,6 +13,7 @@ from spikecast.calibration.batches import Binder, Call, InputFunction, calls, ch
 from spikecast.calibration.calibrate import Calibration
 from spikecast.calibration.search import SAMPLES, Search
 from spikecast.config import Config
+from spikecast.errors import ConfigError
 from spikecast.network import SpikingNetwork
 from spikecast.prepare import prepare
 from spikecast.regions import RegionNetwork, convert_regions
@@ -57,6 +58,8 @@ def convert(
     names submodules to convert where the whole forward cannot be captured. The model itself is not changed.
     """
     config = Config() if config is None else config
+    if not isinstance(config, Config):
+        raise ConfigError(f"config is a {type(config).__name__}; give a spikecast.Config, or Config.from_json(...)")
     check_model(model)
     if regions is not None:
         return convert_regions(model, batches, config, regions, inputs=inputs, strict=strict)

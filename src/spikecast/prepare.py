@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.calibration.batches import Call
+from spikecast.calibration.batches import Call, check_model
 from spikecast.config import Config
-from spikecast.errors import CaptureError, ModelError
+from spikecast.errors import CaptureError, DataError, ModelError
 from spikecast.graph.capture import capture
 from spikecast.graph.clean import clean
 from spikecast.graph.execute import Execution
@@ -21,7 +21,7 @@ from spikecast.graph.plan import Plan, plan
 from spikecast.graph.program import Program
 from spikecast.graph.report import report_of
 from spikecast.graph.simplify import simplify
-from spikecast.graph.structure import flatten
+from spikecast.graph.structure import flatten, unflatten
 from spikecast.network import Recapture, SpikingNetwork
 
 
@@ -63,16 +63,21 @@ class Part:
 
     def recapture(self, axis: int) -> Recapture:
         """How to capture the model again for another call, as long as its weights are the same."""
-        versions = [p._version for p in self.model.parameters()]
+        versions = _versions(self.model)
 
         def recapture(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
-            if [p._version for p in self.model.parameters()] != versions:
+            check_model(self.model)
+            if _versions(self.model) != versions:
                 raise ModelError(
                     "the model has changed since conversion, and this call needs another capture; convert again"
                 )
             return self.captured((tuple(args), dict(kwargs)), axis)[1]
 
         return recapture
+
+
+def _versions(model: nn.Module) -> list[int]:
+    return [tensor._version for tensor in (*model.parameters(), *model.buffers())]
 
 
 def _captured(part: Part, call: Call) -> tuple[Program, Plan, str | None, int]:
@@ -96,17 +101,41 @@ def _why_not(planned: Plan, tensors: Sequence[Tensor]) -> str | None:
 
 def captured_program(model: nn.Module, call: Call, axis: int = 0, prefix: str = "") -> Program:
     """The model's graph, ready for neurons, once it has been seen to answer what the model answers."""
+    theirs = flatten(_own_answer(model, call))[0]  # first: what the model itself refuses is no matter of capturing
     program = simplify(clean(capture(model, *call, batch_axis=axis, prefix=prefix)))
     execution = Execution(program, program.tensors)
     execution.start(call_leaves(*call)[0])
     ours = execution.advance(lambda site, steps: steps)
-    theirs = flatten(model(*call[0], **call[1]))[0]
     for out, expected in zip(ours, theirs, strict=True):
         if isinstance(expected, Tensor) and expected.is_floating_point():
-            error = float((out - expected).double().norm() / expected.double().norm().clamp_min(1e-30))
-            if not error <= 1e-3:
+            error = _relative_error(out, expected)
+            if not error <= max(1e-3, 8 * torch.finfo(expected.dtype).eps):
                 raise CaptureError(
                     f"the captured graph answers otherwise than the model (relative error {error:.1e}); it may draw "
                     "random numbers or depend on state: make its forward a function of its input"
                 )
     return program
+
+
+def _own_answer(model: nn.Module, call: Call) -> Any:
+    """What the model answers; neither its buffers nor the caller's tensors change, even if it writes to them."""
+    leaves, form = flatten(call)
+    args, kwargs = unflatten(form, [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves])
+    state = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    try:
+        return model(*args, **kwargs)
+    except Exception as error:
+        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise DataError(f"{type(model).__name__} itself cannot take the call: {line}; give what it takes") from error
+    finally:
+        for buffer, before in state:
+            if not torch.equal(buffer, before):
+                buffer.copy_(before)
+
+
+def _relative_error(found: Tensor, expected: Tensor) -> float:
+    """Relative L2 error; an inf or NaN counts as right where both have it."""
+    same = (found == expected) | (found.isnan() & expected.isnan())
+    difference = torch.where(same, 0.0, (found - expected).double())
+    finite = torch.where(expected.isfinite(), expected, 0.0).double()
+    return float(difference.norm() / finite.norm().clamp_min(1e-30))

@@ -30,7 +30,9 @@ class Binder:
         parameters = inspect.signature(model.forward).parameters.values()
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self.required = [p.name for p in parameters if p.kind in positional and p.default is p.empty]
-        self.known = {p.name for p in parameters if p.kind in (*positional, inspect.Parameter.KEYWORD_ONLY)}
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        self.required_names = [p.name for p in parameters if p.kind is keyword and p.default is p.empty]
+        self.known = {p.name for p in parameters if p.kind in (*positional, keyword)}
         self.open_ended = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
         self.any_name = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
         self.dropped: set[str] = set()
@@ -51,10 +53,15 @@ class Binder:
             if isinstance(chosen, Mapping):
                 return (), dict(chosen)
             return (tuple(chosen) if isinstance(chosen, tuple) else (chosen,)), {}
-        if isinstance(batch, Tensor):
-            return (batch,), {}
         if isinstance(batch, Mapping):
             return (), self._by_name(batch)
+        if self.required_names:
+            raise DataError(
+                f"{self.name}.forward takes {', '.join(self.required_names)} by name only; yield dicts, "
+                "or give inputs=function(batch) that returns one"
+            )
+        if isinstance(batch, Tensor):
+            return (batch,), {}
         if isinstance(batch, list | tuple):
             return self._by_position(tuple(batch)), {}
         raise DataError(
@@ -64,7 +71,7 @@ class Binder:
     def _by_name(self, batch: Mapping[Any, Any]) -> dict[str, Any]:
         found = {str(k): v for k, v in batch.items() if self.any_name or k in self.known}
         self.dropped |= {str(k) for k in batch} - set(found)
-        missing = [name for name in self.required if name not in found]
+        missing = [name for name in (*self.required, *self.required_names) if name not in found]
         if missing:
             raise DataError(
                 f"a batch with keys {sorted(map(str, batch))} lacks {', '.join(missing)}, which {self.name}.forward "
@@ -84,26 +91,26 @@ class Binder:
         )
 
     def _check(self, tensors: list[Tensor]) -> None:
-        check_finite(tensors)
-        if self.parameter is None:
-            return
         for tensor in tensors:
-            if tensor.device != self.parameter.device:
-                raise DataError(
-                    f"a batch is on {tensor.device} and the model on {self.parameter.device}; move one with .to(...)"
-                )
-            if tensor.is_floating_point() and tensor.dtype != self.parameter.dtype:
-                raise DataError(
-                    f"a batch is {tensor.dtype} and the model {self.parameter.dtype}; convert one with .to(...)"
-                )
-            if tensor.dim() and tensor.shape[0] == 0:
+            if tensor.numel() == 0:
                 raise DataError(f"a batch of shape {tuple(tensor.shape)} holds no samples; drop empty batches")
+            device = self.parameter.device if self.parameter is not None else tensor.device
+            if tensor.device != device:
+                raise DataError(f"a batch is on {tensor.device} and the model on {device}; move one with .to(...)")
+            if tensor.is_meta:
+                raise DataError("a batch is on the meta device, where tensors have no values; give real ones")
+            dtype = self.parameter.dtype if self.parameter is not None else tensor.dtype
+            if tensor.is_floating_point() and tensor.dtype != dtype:
+                raise DataError(f"a batch is {tensor.dtype} and the model {dtype}; convert one with .to(...)")
+        check_finite(tensors)
 
 
 def calls(batches: Iterable[Any], binder: Binder) -> Iterator[Call]:
     """Every batch as a call; a loader that yields nothing is an error."""
     if isinstance(batches, Tensor):
         batches = [batches]  # one batch, not a sequence of samples
+    if not isinstance(batches, Iterable):
+        raise DataError(f"the calibration batches are a {type(batches).__name__}; give a loader or a list of batches")
     empty = True
     for batch in batches:
         empty = False
@@ -142,5 +149,7 @@ def check_model(model: nn.Module) -> None:
             f"{type(model).__name__} cannot be converted: {where} in training mode; call model.eval() first"
         )
     for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if value.is_meta:
+            raise ModelError(f"weight {name!r} is on the meta device, without values; load a checkpoint first")
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise ModelError(f"weight {name!r} holds NaN or inf; load a sound checkpoint")

@@ -24,7 +24,7 @@ class Observer:
     config: Config
     moments: Moments | None = None
     histogram: Histogram | None = None
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] | None = None  # of the thresholds, once a batch has shown it
     axes: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -37,7 +37,7 @@ class Observer:
     def observe(self, values: Tensor, clamped: Tensor) -> None:
         """Take in one step of a site: its input, and what an exact neuron would send."""
         shape = threshold_shape(values, self.axes)
-        if self.shape and shape != self.shape:
+        if self.shape is not None and shape != self.shape:
             raise DataError(
                 f"site {self.site.name!r} has thresholds of shape {self.shape} and meets {shape}; "
                 f"granularity={self.config.granularity!r} needs calibration batches of one size"
@@ -50,6 +50,7 @@ class Observer:
 
     def threshold(self) -> Tensor:
         """Base thresholds in the shape that broadcasts against the site."""
+        assert self.shape is not None
         theta = threshold_from(self.site, self.config, self.moments, self.histogram)
         return theta.to(torch.float32).reshape(self.shape)
 
@@ -69,6 +70,8 @@ class Calibration:
         """An exact neuron that notes what passes through it."""
         observer = self.observers[site]
         found = observer.site
+        if steps.numel() and bool(steps.amax().isnan()):
+            raise DataError(f"site {site!r} meets NaN in the model itself; look for 0/0 or inf - inf in its forward")
         clamped = steps.clamp(found.lower, found.upper) if found.is_rectifier else steps
         observer.observe(steps[0], clamped[0])
         return clamped
@@ -76,7 +79,7 @@ class Calibration:
     def thresholds(self) -> dict[str, Tensor]:
         """What was found; a site that was never reached is an error."""
         for name, observer in self.observers.items():
-            if observer.shape == ():
+            if observer.shape is None:
                 raise DataError(f"site {name!r} was never reached by the calibration batches; add such batches")
         return {name: observer.threshold() for name, observer in self.observers.items()}
 

@@ -51,14 +51,11 @@ class Search:
         axes = channel_axes(site, own.granularity)
         power = by_channel(target.float().square(), axes).mean(1)
         power = power.clamp_min(float(power.mean()) * FLOOR).clamp_min(torch.finfo(torch.float32).tiny)
-        best = torch.full_like(power, torch.inf)
-        factor = torch.ones_like(power)
-        for scale in SCALES:
-            score = self._score(neuron, steps, target, start * scale, axes, power, own.search_penalty)
-            better = score < best - TIE
-            factor = torch.where(better, scale, factor)
-            best = torch.where(better, score, best)
-        return start * factor.to(start.dtype).reshape(start.shape)
+        scores = torch.stack(
+            [self._score(neuron, steps, target, start * s, axes, power, own.search_penalty) for s in SCALES]
+        )
+        first = (scores <= scores.amin(0) + TIE).int().argmax(0)  # of equals, the largest threshold
+        return start * torch.tensor(SCALES, dtype=start.dtype, device=start.device)[first].reshape(start.shape)
 
     def _score(
         self, neuron: Neuron, steps: Tensor, target: Tensor, threshold: Tensor, axes: tuple[int, ...],

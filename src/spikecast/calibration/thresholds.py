@@ -10,6 +10,8 @@ from spikecast.config import Config, Method
 from spikecast.graph.plan import Site
 from spikecast.theory.thresholds.iteration import optimal_threshold, paper_iteration
 
+SMALLEST, LARGEST = 2.0**-120, 2.0**120  # float32 holds their inverse too, with room for the scales of the search
+
 
 def method_of(site: Site, config: Config) -> Method:
     """The method a site uses; `auto` is decided by what measured best (docs/method.md).
@@ -48,11 +50,11 @@ def threshold_from(site: Site, config: Config, moments: Moments | None, histogra
         assert histogram is not None
         theta = histogram.quantile(config.quantile)
         active = theta > 0
-    return filled(theta, active) * config.threshold_scale
+    return (filled(theta, active) * config.threshold_scale).clamp(SMALLEST, LARGEST)
 
 
 def filled(theta: Tensor, active: Tensor) -> Tensor:
     """A channel without activity takes the layer's median."""
-    active = active & theta.isfinite() & (theta > 0)
+    active = active & theta.isfinite() & (theta > SMALLEST)
     median = theta[active].median() if bool(active.any()) else theta.new_tensor(1.0)
     return torch.where(active, theta, median)

@@ -1,4 +1,4 @@
-"""A plan as plain JSON data, and back again: whatever is read is checked, and nothing of it is executed.
+"""A program as plain JSON data, and back again: whatever is read is checked, and nothing of it is executed.
 
 An op is a name. It may be an aten op of the roles table, in an overload that changes none of its inputs, or one of our
 own few; no other name is ever looked up in torch.
@@ -7,8 +7,9 @@ own few; no other name is ever looked up in torch.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -17,9 +18,8 @@ from torch import Tensor
 from spikecast.errors import ArtifactError
 from spikecast.graph.guards import _OPS as GUARD_OPS
 from spikecast.graph.guards import Guard
-from spikecast.graph.plan import Plan, Site
 from spikecast.graph.program import GETITEM, NEURON, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref, refs
-from spikecast.graph.roles import ROLES, Role
+from spikecast.graph.roles import ROLES
 from spikecast.graph.structure import Structure
 
 T = TypeVar("T")
@@ -30,8 +30,12 @@ MAX_STRING = 10_000
 MAX_RANK = 64  # torch's own
 
 DTYPES: dict[str, torch.dtype] = {
-    name: getattr(torch, name)
-    for name in "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128".split()
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32),
+        *(torch.int64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32),
+        *(torch.float64, torch.complex64, torch.complex128),
+    )
 }
 # Objects of torch that stand among the arguments of ops, by the name they are saved under.
 _NAMED: dict[str, dict[str, Any]] = {
@@ -48,26 +52,36 @@ _FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _ANSWER_NUMBERS = {SIZE, "aten.is_nonzero.default"}
 # Their schemas keep silent about the running statistics that they update when told to.
 _NORMS = {"aten.batch_norm": "training", "aten.instance_norm": "use_input_stats"}
-
-
-# -- checks that every reader of a document needs
+# What stands for an argument of a type: a size may be computed, and torch makes a tensor of a number.
+_KINDS: dict[str, tuple[type, ...]] = {
+    "Tensor": (Ref, bool, int, float),
+    "List[Tensor]": (Ref,),
+    "int": (Ref, int),
+    "float": (Ref, int, float),
+    "number": (Ref, bool, int, float),
+    **{"bool": (bool,), "str": (str,), "ScalarType": (torch.dtype,), "Device": (torch.device,)},
+    **{"Layout": (torch.layout,), "MemoryFormat": (torch.memory_format,)},
+}
+_UNARY = {"size.neg", "size.int", "size.float", "size.sqrt"}
 
 
 def check_bounds(document: Any) -> None:
     """Refuse what no network needs: deep nesting, long strings, numbers beyond 64 bits or not finite."""
-    waiting: list[tuple[Any, int]] = [(document, 0)]
+    waiting: list[Iterator[Any]] = [iter((document,))]  # iterators: the walk itself takes no memory
     while waiting:
-        item, depth = waiting.pop()
-        if depth > MAX_DEPTH:
-            raise ArtifactError(f"its document is nested deeper than {MAX_DEPTH}")
-        if isinstance(item, dict):
-            waiting += [(part, depth + 1) for pair in item.items() for part in pair]
+        item = next(waiting[-1], waiting)
+        if item is waiting:
+            waiting.pop()
+        elif isinstance(item, dict):
+            waiting.append(itertools.chain(item, item.values()))
         elif isinstance(item, list):
-            waiting += [(part, depth + 1) for part in item]
+            waiting.append(iter(item))
         elif isinstance(item, str) and len(item) > MAX_STRING:
             raise ArtifactError(f"it holds a string of {len(item)} characters; {MAX_STRING} are the limit")
         elif isinstance(item, int | float) and not abs(item) < 2**64:
             raise ArtifactError("it holds a number beyond 64 bits")
+        if len(waiting) > MAX_DEPTH:
+            raise ArtifactError(f"its document is nested deeper than {MAX_DEPTH}")
 
 
 def fields(data: Any, what: str, *names: str) -> list[Any]:
@@ -107,9 +121,6 @@ def short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-# -- which ops may be there
-
-
 @functools.lru_cache(maxsize=4096)
 def schema_of(target: str) -> Any:
     """The schema of an aten op that a saved network may hold; any other name is an error."""
@@ -129,14 +140,13 @@ def schema_of(target: str) -> Any:
 
 def _check_call(node: Node) -> None:
     """See that an op is called with arguments it has."""
+    kinds = [type(argument) for argument in node.args]
     if node.target in SIZE_OPS:
-        fits = not node.kwargs and bool(node.args)
-    elif node.target == GETITEM:
-        fits = not node.kwargs and [type(a) for a in node.args] == [Ref, int]
+        fits = len(kinds) == (1 if node.target in _UNARY else 2) and {*kinds} <= {Ref, int, float} and not node.kwargs
+    elif node.target in (GETITEM, SIZE):
+        fits = kinds == [Ref, int] and not node.kwargs
     elif node.target == NEURON:
-        fits = [type(a) for a in node.args] == [Ref] and [*node.kwargs] == ["site"]
-    elif node.target == SIZE:
-        fits = not node.kwargs and [type(a) for a in node.args] == [Ref, int]
+        fits = kinds == [Ref] and type(node.kwargs.get("site")) is str and len(node.kwargs) == 1
     else:
         fits = _fits_schema(node, schema_of(node.target)) and not _updates_statistics(node)
     if not fits:
@@ -144,20 +154,31 @@ def _check_call(node: Node) -> None:
 
 
 def _fits_schema(node: Node, schema: Any) -> bool:
-    positional = [a.name for a in schema.arguments if not a.kwarg_only]
-    given = positional[: len(node.args)]
-    known = {a.name for a in schema.arguments} - set(given)
-    needed = {a.name for a in schema.arguments if not a.has_default_value()} - set(given)
-    return len(node.args) <= len(positional) and needed <= set(node.kwargs) <= known
+    """Whether each argument is there once and of its type; torch itself takes a number for a dtype, and crashes."""
+    names = [a.name for a in schema.arguments if not a.kwarg_only][: len(node.args)]
+    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    return (
+        len(given) == len(node.args) + len(node.kwargs)
+        and given.keys() <= {a.name for a in schema.arguments}
+        and all(
+            _suits(given[a.name], str(a.real_type)) if a.name in given else a.has_default_value()
+            for a in schema.arguments
+        )
+    )
+
+
+def _suits(value: Any, kind: str) -> bool:
+    if kind.startswith("Optional["):
+        return value is None or _suits(value, kind.removeprefix("Optional[")[:-1])
+    if kind.startswith("List[") and isinstance(value, list | tuple):
+        return all(_suits(item, kind.removeprefix("List[")[:-1]) for item in value)
+    return type(value) in _KINDS.get(kind, ())
 
 
 def _updates_statistics(node: Node) -> bool:
     if node.op not in _NORMS or node.argument(5, _NORMS[node.op]) is False:
         return False
     return node.argument(3, "running_mean") is not None or node.argument(4, "running_var") is not None
-
-
-# -- arguments of ops
 
 
 def encode(value: Any) -> Any:
@@ -172,8 +193,6 @@ def encode(value: Any) -> Any:
         return [encode(item) for item in value]
     if type(value) is list:
         return {"list": [encode(item) for item in value]}
-    if type(value) is complex:
-        return {"complex": [encode(value.real), encode(value.imag)]}
     if isinstance(value, torch.device):
         return {"device": str(value)}
     if isinstance(value, torch.dtype | torch.layout | torch.memory_format) and value in _NAME_OF:
@@ -193,11 +212,7 @@ def decode(value: Any, device: torch.device) -> Any:
     ((kind, content),) = value.items()
     if kind == "list":
         return [decode(item, device) for item in typed(content, list, "an argument")]
-    if kind == "complex":
-        parts = decode(typed(content, list, "a complex number"), device)
-        if [type(part) for part in parts] == [float, float]:
-            return complex(*parts)
-    elif isinstance(content, str):
+    if isinstance(content, str):
         if kind == "ref":
             return Ref(content)
         if kind == "device":
@@ -208,41 +223,32 @@ def decode(value: Any, device: torch.device) -> Any:
     raise ArtifactError(f"an argument is of a kind that this version of spikecast does not know: {short(kind)}")
 
 
-def _decode_dtype(value: Any) -> torch.dtype:
-    found = DTYPES.get(typed(value, str, "a dtype"))
-    if found is None:
-        raise ArtifactError(f"the dtype {short(value)} is unknown")
-    return found
-
-
-# -- what is known of values
-
-
-def _encode_meta(meta: Any) -> Any:
+def encode_meta(meta: Any) -> Any:
+    """The form of a value: of one tensor, of several, or of none."""
     if isinstance(meta, tuple):
-        return [_encode_meta(item) for item in meta]
+        return [encode_meta(item) for item in meta]
     if meta is None:
         return None
-    kind, name = _NAME_OF.get(meta.dtype, ("", ""))
-    if not name:
-        raise ArtifactError(f"a value of type {meta.dtype} cannot be saved")
-    return {"shape": list(meta.shape), kind: name, "batch_axis": meta.batch_axis}
+    return {"shape": list(meta.shape), **encode(meta.dtype), "batch_axis": meta.batch_axis}
 
 
-def _decode_metas(data: Any) -> Any:
+def _metas(data: Any) -> Any:
     if isinstance(data, list):
-        return tuple(_decode_metas(item) for item in data)
-    return None if data is None else _decode_meta(data)
+        return tuple(_metas(item) for item in data)
+    return None if data is None else decode_meta(data)
 
 
-def _decode_meta(data: Any) -> Meta:
+def decode_meta(data: Any) -> Meta:
+    """The form of one tensor."""
     shape, dtype, axis = fields(data, "the form of a value", "shape", "dtype", "batch_axis")
     sizes = tuple(whole(size, "a size") for size in items(shape, "a shape", int))
     if len(sizes) > MAX_RANK:
         raise ArtifactError(f"a value has {len(sizes)} axes; {MAX_RANK} are the limit")
     if axis is not None:
         whole(axis, "a batch axis", 0, len(sizes) - 1)
-    return Meta(sizes, _decode_dtype(dtype), axis)
+    if typed(dtype, str, "a dtype") not in DTYPES:
+        raise ArtifactError(f"the dtype {short(dtype)} is unknown")
+    return Meta(sizes, DTYPES[dtype], axis)
 
 
 def _count_leaves(form: Any) -> int:
@@ -254,7 +260,7 @@ def _count_leaves(form: Any) -> int:
     if kind in ("list", "tuple"):
         _, parts = fields(form, "a structure", "kind", "items")
         return sum(_count_leaves(part) for part in typed(parts, list, "a structure"))
-    if kind == "dict":
+    if kind in ("dict", "ordered"):
         _, pairs = fields(form, "a structure", "kind", "items")
     elif kind in ("namedtuple", "dataclass"):
         _, name, pairs = fields(form, "a structure", "kind", "class", "items")
@@ -263,7 +269,7 @@ def _count_leaves(form: Any) -> int:
         raise ArtifactError(f"a structure is of the kind {short(kind)}, which this version of spikecast does not know")
     total = 0
     for pair in items(pairs, "a structure", list):
-        if len(pair) != 2 or not isinstance(pair[0], str | int if kind == "dict" else str):
+        if len(pair) != 2 or not isinstance(pair[0], str if "class" in form else str | int):
             raise ArtifactError("a structure has a field without a name")
         total += _count_leaves(pair[1])
     return total
@@ -284,32 +290,11 @@ def _decode_guard(data: Any, symbols: set[str], device: torch.device) -> Guard:
     return [data[0], *(_decode_guard(part, symbols, device) for part in data[1:])]
 
 
-# -- plans
-
-
-def plan_to_json(plan: Plan, store: Callable[[str, Tensor], Any]) -> Json:
-    """A plan as JSON data; `store` takes each tensor and answers what finds it again."""
-    return {
-        "program": _program_to_json(plan.program, store),
-        "sites": {
-            site.name: {
-                "source": site.source,
-                "interval": [encode(site.lower), encode(site.upper)],
-                "axis": site.axis,
-                "meta": _encode_meta(site.meta),
-            }
-            for site in plan.sites.values()
-        },
-        "roles": {name: None if role is None else role.value for name, role in plan.roles.items()},
-        "fed": dict(plan.fed),
-        "moved": dict(plan.moved),
-    }
-
-
-def _program_to_json(program: Program, store: Callable[[str, Tensor], Any]) -> Json:
+def program_to_json(program: Program, store: Callable[[str, Tensor], Any]) -> Json:
+    """A program as JSON data; `store` takes each tensor and answers what finds it again."""
     call = program.input_structure
     return {
-        "inputs": [{"name": i.name, "dims": list(i.dims), "meta": _encode_meta(i.meta)} for i in program.inputs],
+        "inputs": [{"name": i.name, "dims": list(i.dims), "meta": encode_meta(i.meta)} for i in program.inputs],
         "tensors": {name: store(name, tensor) for name, tensor in program.tensors.items()},
         "nodes": [
             {
@@ -318,7 +303,7 @@ def _program_to_json(program: Program, store: Callable[[str, Tensor], Any]) -> J
                 "args": encode(tuple(node.args)),
                 "kwargs": {name: encode(value) for name, value in node.kwargs.items()},
                 "scope": node.scope,
-                "meta": _encode_meta(node.meta),
+                "meta": encode_meta(node.meta),
             }
             for node in program.nodes
         ],
@@ -330,32 +315,9 @@ def _program_to_json(program: Program, store: Callable[[str, Tensor], Any]) -> J
     }
 
 
-def plan_from_json(data: Any, find: Callable[[Any], Tensor], device: torch.device) -> Plan:
-    """The plan again; `find` answers the tensor for what `store` answered."""
-    program_data, sites_data, roles, fed, moved = fields(data, "a plan", "program", "sites", "roles", "fed", "moved")
-    program = _ProgramReader(find, device).read(program_data)
-    sites = {name: _decode_site(name, site, device) for name, site in typed(sites_data, dict, "sites").items()}
-    fired = [node.kwargs["site"] for node in program.nodes if node.target == NEURON]
-    if sorted(map(str, fired)) != sorted(sites):
-        raise ArtifactError("its neurons are not those of its sites")
-    known = {role.value: role for role in Role} | {None: None}
-    for role in typed(roles, dict, "roles").values():
-        if role is not None and (type(role) is not str or role not in known):
-            raise ArtifactError(f"the role {short(role)} is unknown")
-    for table in (fed, moved):
-        items([*typed(table, dict, "a plan").values()], "a plan", str)
-    return Plan(program, sites, {name: known[role] for name, role in roles.items()}, fed, moved)
-
-
-def _decode_site(name: str, data: Any, device: torch.device) -> Site:
-    source, interval, axis, meta = fields(data, f"the site {short(name)}", "source", "interval", "axis", "meta")
-    bounds = decode(typed(interval, list, "an interval"), device)
-    if [type(bound) for bound in bounds] != [float, float] or not bounds[0] <= 0.0 <= bounds[1]:
-        raise ArtifactError(f"the site {short(name)} keeps no interval around 0")
-    found = Site(name, typed(source, str, "the source of a site"), *bounds, axis, _decode_meta(meta))
-    if axis is not None:
-        whole(axis, f"the axis of the site {short(name)}", 0, found.meta.rank - 1)
-    return found
+def program_from_json(data: Any, find: Callable[[Any], Tensor], device: torch.device) -> Program:
+    """The program again; `find` answers the tensor for what `store` answered."""
+    return _ProgramReader(find, device).read(data)
 
 
 class _ProgramReader:
@@ -400,7 +362,7 @@ class _ProgramReader:
 
     def _input(self, data: Any) -> Input:
         name, dims, form = fields(data, "an input", "name", "dims", "meta")
-        meta = _decode_meta(form)
+        meta = decode_meta(form)
         for dim in typed(dims, list, "the sizes of an input"):
             if not isinstance(dim, str):
                 whole(dim, "the size of an input")
@@ -416,7 +378,7 @@ class _ProgramReader:
             args=decode(typed(args, list, "arguments"), self.device),
             kwargs={key: decode(value, self.device) for key, value in typed(kwargs, dict, "arguments").items()},
             scope=typed(scope, str, "the scope of an op"),
-            meta=_decode_metas(meta),
+            meta=_metas(meta),
         )
         self._check_refs((node.args, dict(node.kwargs)))
         _check_call(node)
@@ -433,6 +395,3 @@ class _ProgramReader:
         if _count_leaves(form) != len(decoded) or decoded.count(None) < num_inputs or any(refs(decoded)):
             raise ArtifactError("the arguments of its call are not those of its inputs")
         return {"kind": "call", "form": form, "constants": decoded}
-
-
-__all__ = ["Iterable", "Mapping"]

@@ -73,6 +73,7 @@ class _Planner:
         self.outputs = set(program.output_names)
         self.labels = _labels(program)
         self.sites: dict[str, Site] = {}
+        self.offered: set[str] = set()
         self.neurons: dict[str, str] = {}  # rectifier or pool -> the site that takes its place
         self.identity: dict[str, str] = {}  # value -> the identity site beside it
         self.moved: dict[str, str] = {}
@@ -206,9 +207,10 @@ class _Planner:
         if output is None and source in self.identity:
             return self.identity[source]
         unique, number = name, 1
-        while unique in self.sites:
+        while unique in self.offered:
             number += 1
             unique = f"{name}#{number}"
+        self.offered.add(unique)  # also where it stays analog: an override must not rename the sites after it
         if self.config.at(unique) is None:
             return None
         meta = self.metas[source]
@@ -253,10 +255,8 @@ class _Planner:
         return 1 if meta.rank > 2 else meta.rank - 1
 
     def _check_overrides(self) -> None:
-        known = set(self.sites) | {self.labels[n] for n in self.labels} | {f"{v}.input" for v in self.labels.values()}
-        known |= {f"{v}.{side}" for v in self.labels.values() for side in ("left", "right")}
         for pattern in self.config.overrides:
-            if not any(fnmatch.fnmatchcase(name, pattern) for name in known):
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in self.offered):
                 some = ", ".join(list(self.sites)[:4])
                 raise ConfigError(f"overrides: no site is called {pattern!r}; sites are {some}, … (see report)")
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import torch
 from torch import Tensor
 
+from spikecast.errors import ConfigError, DataError
+from spikecast.kernels.count import Count, Counts, count_levels
+from spikecast.kernels.layout import broadcasts
 from spikecast.theory.neuron import Encoded, Neuron
 from spikecast.theory.neuron import encode as encode_eager
+
+__all__ = ["Backend", "Count", "Counts", "encode", "encode_counted"]
+
+Backend = Literal["auto", "eager", "fused"]
+
+_CPU_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def encode(
@@ -16,6 +29,62 @@ def encode(
     state: Tensor | None = None,
     start: int = 1,
     want_levels: bool = False,
+    backend: Backend = "auto",
 ) -> Encoded:
-    """`theory.neuron.encode` by the fastest means there is for the tensor's device."""
-    return encode_eager(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)
+    """`theory.neuron.encode` by the fastest means there is for the tensor's device, or by the one that is named."""
+    if not _is_fused(inputs, threshold, state, start, backend):
+        return encode_eager(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)
+    from spikecast.kernels import cpu
+
+    return cpu.encode(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)[0]
+
+
+def encode_counted(
+    inputs: Tensor,
+    threshold: Tensor,
+    neuron: Neuron,
+    count: Count,
+    *,
+    state: Tensor | None = None,
+    start: int = 1,
+    want_levels: bool = False,
+    backend: Backend = "auto",
+) -> tuple[Encoded, Counts]:
+    """`encode`, and how many spikes there were, without a tensor of spikes where the kernel is fused."""
+    if _is_fused(inputs, threshold, state, start, backend):
+        from spikecast.kernels import cpu
+
+        encoded, counts = cpu.encode(
+            inputs, threshold, neuron, state=state, start=start, want_levels=want_levels, count=count
+        )
+        assert counts is not None
+        return encoded, counts
+    encoded = encode_eager(inputs, threshold, neuron, state=state, start=start, want_levels=True)
+    assert encoded.levels is not None
+    return Encoded(encoded.estimates, encoded.levels if want_levels else None), count_levels(encoded.levels, count)
+
+
+def _is_fused(inputs: Tensor, threshold: Tensor, state: Tensor | None, start: int, backend: Backend) -> bool:
+    """Whether a fused kernel runs; what is wrong or empty goes to the eager form, which knows what to say."""
+    if backend not in ("auto", "eager", "fused"):
+        raise ConfigError(f"backend={backend!r} is not one of 'auto', 'eager', 'fused'")
+    if backend == "eager":
+        return False
+    if not _is_plain(inputs) or inputs.dtype not in _CPU_DTYPES or torch.compiler.is_compiling():
+        if backend == "fused":
+            raise DataError(f"no fused kernel for {inputs.dtype} on {inputs.device}; use backend='auto'")
+        return False
+    inner = inputs.shape[1:]
+    return (
+        inputs.dim() > 0
+        and inputs.numel() > 0
+        and start >= 1
+        and _is_plain(threshold)
+        and broadcasts(threshold.shape, inner)
+        and (state is None or (_is_plain(state) and state.shape == inner))
+    )
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor lies in this process's memory: not on a device, and not a fake one."""
+    return tensor.is_cpu and type(tensor) in _PLAIN

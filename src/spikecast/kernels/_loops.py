@@ -4,7 +4,8 @@ They repeat `theory.neuron.step` operation by operation in float32; no operation
 the bits are the same. Flags are types: an argument that is None takes its branch out of the compiled loop.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: ignore-errors
+# (what stands here is compiled by Numba, by its rules for types)
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -74,7 +75,7 @@ def prepare(threshold, count, factor, table):
     """Rows θ, factor/θ and 1/θ of a table, each rounded once; whether every threshold is fit."""
     theta = block(threshold, 0, count, f32(0))
     out = block(table, 0, 3 * count, f32(0))
-    fit = True
+    fit = np.bool_(True)
     for i in range(count):
         to_level = f32(factor / np.float64(theta[i]))
         inverse = f32(1.0 / np.float64(theta[i]))
@@ -86,21 +87,21 @@ def prepare(threshold, count, factor, table):
 
 
 @compiled()
-def fire(x, held, out, levels, t, shrink, scales, lower, upper, neuron):
-    """One step of a block: inputs x and estimates held before give the estimates after, and the levels fired.
+def fire(x, held, out, pulses, t, shrink, unit, scales, lower, upper, neuron):
+    """One step of a block: inputs x and estimates held before give the estimates after, and the bits of the pulses.
 
     Returns the bits of the largest |u|; above those of inf, some potential is NaN.
     """
-    num_levels, start, signed = neuron
+    num_levels, potential, signed, _ = neuron
+    start = f32(potential)
     threshold, to_level, inverse = scales
     smallest = i32((128 - num_levels) << 23)
     tolerance = f32(2.0 ** -(num_levels + 9))
     below = ONE if signed else i32(0)  # the largest pulse there is below zero
     largest = i32(0)
     for i in range(x.size):
-        theta = at(threshold, i)
         predicted = held[i] * shrink
-        u = ((x[i] - predicted) * t + start * theta) * at(to_level, i)
+        u = ((x[i] - predicted) * t + start * at(threshold, i)) * at(to_level, i)
         bits = f32(u).view(i32)
         magnitude = i32(bits & MAGNITUDE)
         largest = max(largest, magnitude)
@@ -115,13 +116,221 @@ def fire(x, held, out, levels, t, shrink, scales, lower, upper, neuron):
             room = room if bits < 0 else min(room, i32(space & SIGNED_EXPONENT))
         power = min(power, room)
         power = power if power >= smallest else i32(0)
-        estimate = i32(power | i32(bits & SIGN)).view(f32) * (theta / t) + predicted
+        pulse = i32(power | i32(bits & SIGN))
+        estimate = pulse.view(f32) * at(unit, i) + predicted
         if lower is not None:
             estimate = lower if estimate < lower else estimate
         if upper is not None:
             estimate = upper if estimate > upper else estimate
         out[i] = estimate
-        if levels is not None:
-            level = i32(128 - (power >> 23)) if power > 0 else i32(0)
-            levels[i] = np.int8(-level if bits < 0 else level)
+        if pulses is not None:
+            pulses[i] = pulse
     return largest
+
+
+@compiled()
+def to_levels(pulses, levels):
+    """The signed level index of pulses that are given as their bits."""
+    for i in range(levels.size):
+        pulse = pulses[i]
+        level = i32(128 - (i32(pulse & EXPONENT) >> 23))
+        level = -level if pulse < 0 else level
+        levels[i] = np.int8(level if i32(pulse & MAGNITUDE) != 0 else 0)
+
+
+@compiled()
+def count_weighted(pulses, fan_out, stride):
+    """The fan-outs of the neurons that fired, summed; at stride 0 all have the same."""
+    if stride == 0:
+        return np.int64(count_all(pulses)) * fan_out[0]
+    total = np.int64(0)
+    for i in range(pulses.size):
+        total += fan_out[i] if i32(pulses[i] & MAGNITUDE) != 0 else np.int64(0)
+    return total
+
+
+@compiled()
+def count_along(pulses, counts, stride):
+    """Add one to a neuron's count if it fired; at stride 0 all share one."""
+    if stride == 0:
+        counts[0] += count_all(pulses)
+    else:
+        for i in range(pulses.size):
+            counts[i * stride] += i32(i32(pulses[i] & MAGNITUDE) != 0)
+
+
+@compiled()
+def count_all(pulses):
+    """How many neurons of a block fired."""
+    total = i32(0)
+    for i in range(pulses.size):
+        total += i32(i32(pulses[i] & MAGNITUDE) != 0)
+    return total
+
+
+@compiled()
+def widen(bits, out, is_float16):
+    """Halves, given as their bits, as float32."""
+    if is_float16:
+        for i in range(out.size):
+            magnitude = i32(i32(bits[i]) & i32(0x7FFF)) << 13
+            value = i32(magnitude).view(f32) * f32(2.0**112)  # moves the exponent's bias; exact, subnormals included
+            special = i32(magnitude | i32(0x7F800000)).view(f32)  # inf and NaN
+            value = special if magnitude >= i32(0x0F800000) else value
+            out[i] = -value if bits[i] < 0 else value
+    else:
+        for i in range(out.size):
+            out[i] = i32(i32(bits[i]) << 16).view(f32)
+
+
+@compiled()
+def narrow(values, out, is_float16):
+    """Float32 (not NaN) as the bits of halves, rounded to the nearest, ties to even."""
+    if is_float16:
+        for i in range(out.size):
+            bits = f32(values[i]).view(i32)
+            magnitude = i32(bits & MAGNITUDE)
+            normal = i32(magnitude - i32(112 << 23)) + i32(0xFFF) + i32((magnitude >> 13) & 1)
+            # below 2**-14 adding 1/2 leaves just the bits of a subnormal half at the end of the mantissa
+            small = i32(f32(i32(magnitude).view(f32) + f32(0.5)).view(i32) - f32(0.5).view(i32))
+            half = min(i32(normal >> 13), i32(0x7C00)) if magnitude >= i32(113 << 23) else small
+            out[i] = np.int16(half | (i32(bits >> 16) & i32(-0x8000)))
+    else:
+        for i in range(out.size):
+            bits = f32(values[i]).view(i32)
+            out[i] = np.int16((bits + i32(0x7FFF) + ((bits >> 16) & 1)) >> 16)
+
+
+def scales_at(table: int, offset: int, count: int, length: int, vector: bool | None) -> Any:
+    """θ, the factor to levels and 1/θ of a block: three numbers, or three arrays where each neuron has its own."""
+
+
+@overload(scales_at)
+def _scales_at(table, offset, count, length, vector):
+    def numbers(table, offset, count, length, vector):
+        row = block(table, offset, 2 * count + 1, f32(0))
+        return row[0], row[count], row[2 * count]
+
+    def arrays(table, offset, count, length, vector):
+        return (
+            block(table, offset, length, f32(0)),
+            block(table, count + offset, length, f32(0)),
+            block(table, 2 * count + offset, length, f32(0)),
+        )
+
+    return numbers if isinstance(vector, types.NoneType) else arrays
+
+
+def unit_at(units: int, offset: int, length: int, threshold: Any, t: Any) -> Any:
+    """θ/t of a block, where each neuron has its own out of the table that `fill_units` made."""
+
+
+@overload(unit_at)
+def _unit_at(units, offset, length, threshold, t):
+    if isinstance(threshold, types.Array):
+        return lambda units, offset, length, threshold, t: block(units, offset, length, f32(0))
+    return lambda units, offset, length, threshold, t: threshold / t
+
+
+def fill_units(units: int, offset: int, length: int, num_steps: int, start: int, threshold: Any) -> None:
+    """Divide by each t once for all rows with the same thresholds."""
+
+
+@overload(fill_units)
+def _fill_units(units, offset, length, num_steps, start, threshold):
+    def fill(units, offset, length, num_steps, start, threshold):
+        for k in range(num_steps):
+            unit = block(units, offset + k * length, threshold.size, f32(0))
+            t = f32(start + k)
+            for i in range(threshold.size):
+                unit[i] = threshold[i] / t
+
+    def nothing(units, offset, length, num_steps, start, threshold):
+        pass
+
+    return fill if isinstance(threshold, types.Array) else nothing
+
+
+@compiled()
+def locate(row, geometry, offsets):
+    """Where a row begins in each tensor."""
+    offsets[:] = 0
+    for d in range(geometry.shape[1] - 1, -1, -1):
+        i = row % geometry[SIZE, d]
+        row //= geometry[SIZE, d]
+        for j in range(1, geometry.shape[0]):
+            offsets[j] += i * geometry[j, d]
+
+
+@compiled()
+def count(pulses, k, worker, offsets, part, counting):
+    """Add a block's spikes at step k to what this worker counted."""
+    fan_out, fan_stride, totals, along, along_stride, along_step, num_steps = counting
+    weights = block(fan_out, offsets[FAN_OUT] + part * fan_stride, pulses.size, np.int64(0))
+    sums = block(totals, worker * num_steps, num_steps, np.int64(0))
+    sums[k] += count_weighted(pulses, weights, fan_stride)
+    if along != 0:
+        first = (worker * num_steps + k) * along_step + offsets[ALONG] + part * along_stride
+        count_along(pulses, block(along, first, 1 + (pulses.size - 1) * along_stride, i32(0)), along_stride)
+
+
+@compiled()
+def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half):
+    """All steps of a range of units, a unit being a row or the part of a long one that fits the cache."""
+    num_steps, start, input_step, output_step, run, length, num_scales = layout
+    inputs, outputs, state, table, scratch = places
+    # of this worker: nothing held, inputs and outputs (two, in turns) of halves, pulses, and θ/t of each step
+    silent = worker * (5 + num_steps) * length
+    wide, narrower, fired, units_t = silent + length, silent + 2 * length, silent + 4 * length, silent + 5 * length
+    block(scratch, silent, length, f32(0))[:] = 0
+    offsets = np.zeros(geometry.shape[0], np.int64)
+    lowest = None if lower is None else f32(lower)
+    highest = None if upper is None else f32(upper)
+    rows, filled = geometry[SIZE].prod(), -1
+    largest = i32(0)
+    for unit in range(units[0], units[1]):
+        locate(unit % rows, geometry, offsets)
+        part = unit // rows * length
+        n = min(length, run - part)
+        first = offsets[SCALES] + (0 if vector is None else part)
+        scales = scales_at(table, first, num_scales, n, vector)
+        if first != filled:
+            fill_units(scratch, units_t, length, num_steps, start, scales[0])
+            filled = first
+        held = block(scratch, silent, n, f32(0)) if state == 0 else block(state, offsets[STATE] + part, n, f32(0))
+        for k in range(num_steps):
+            here = k * input_step + offsets[INPUT] + part
+            there = k * output_step + offsets[OUTPUT] + part
+            if half is None:
+                x, y = block(inputs, here, n, f32(0)), block(outputs, there, n, f32(0))
+            else:
+                x, y = block(scratch, wide, n, f32(0)), block(scratch, narrower + k % 2 * length, n, f32(0))
+                widen(block(inputs, here, n, np.int16(0)), x, half)
+            t = f32(start + k)
+            shrink = f32((start + k - 1) / (start + k)) if neuron[3] else f32(1)
+            unit_t = unit_at(scratch, units_t + k * length, n, scales[0], t)
+            if levels is None:
+                bits = fire(x, held, y, None, t, shrink, unit_t, scales, lowest, highest, neuron)
+            else:
+                pulses = block(scratch, fired, n, i32(0))
+                bits = fire(x, held, y, pulses, t, shrink, unit_t, scales, lowest, highest, neuron)
+                if levels != 0:
+                    to_levels(pulses, block(levels, there, n, np.int8(0)))
+                if counting is not None:
+                    count(pulses, k, worker, offsets, part, counting)
+            largest = max(largest, bits)
+            if half is not None:
+                narrow(y, block(outputs, there, n, np.int16(0)), half)
+            held = y
+    return largest > EXPONENT
+
+
+@compiled(parallel=True)
+def spread(workers, num_units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half):
+    """`work` on several threads, each taking one stretch of the units."""
+    found = np.zeros(workers, np.bool_)
+    for i in prange(workers):
+        me = np.int64(i)
+        units = (me * num_units // workers, (me + 1) * num_units // workers)
+        found[i] = work(me, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half)
+    return found.any()

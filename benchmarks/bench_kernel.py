@@ -1,0 +1,118 @@
+"""The fused CPU kernel against the eager forms and a copy of its input: python benchmarks/bench_kernel.py
+
+Every figure is the best of several runs, taken in turns in one process; wants an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from spikecast.kernels import Count, encode, encode_counted
+from spikecast.theory.neuron import Neuron
+
+T = 8
+
+
+def readable(inputs: Tensor, threshold: Tensor, neuron: Neuron) -> Tensor:
+    """A ReLU or identity neuron as one would first write it: compare with one level after the other."""
+    estimate, estimates = torch.zeros_like(inputs[0]), torch.empty_like(inputs)
+    for t, value in enumerate(inputs, start=1):
+        potential, spike = t * (value - estimate), torch.zeros_like(value)
+        for i in range(neuron.num_levels, 0, -1):
+            level = threshold / 2 ** (i - 1)
+            spike = torch.where(potential >= 0.75 * level, level, spike)
+            fits = estimate - level / t >= neuron.lower
+            spike = torch.where((potential <= -0.75 * level) & fits, -level, spike)
+        estimate = estimate + spike / t
+        estimates[t - 1] = estimate
+    return estimates
+
+
+def best_of(runs: int, *functions: Callable[[], object]) -> list[float]:
+    """The least time of each in milliseconds, taken in turns."""
+    best = [math.inf] * len(functions)
+    for _ in range(runs):
+        for i, function in enumerate(functions):
+            began = time.perf_counter()
+            function()
+            best[i] = min(best[i], 1e3 * (time.perf_counter() - began))
+    return best
+
+
+def goals(runs: int) -> None:
+    inputs = torch.randn(4, 64, 56, 56) + torch.randn(T, 4, 64, 56, 56) / 4
+    threshold = torch.rand(64, 1, 1) + 0.5
+    print(f"(T = {T}, 4 x 64 x 56 x 56), ReLU neuron, a threshold per channel, {torch.get_num_threads()} threads, ms")
+    print("  n    fused    clone    eager  readable  x eager  x readable  / clone")
+    for n in (4, 8):
+        neuron = Neuron(num_levels=n, lower=0.0)
+        fused, copy = best_of(
+            10 * runs,
+            lambda neuron=neuron: encode(inputs, threshold, neuron, backend="fused"),  # type: ignore[misc]
+            inputs.clone,
+        )
+        eager, plain = best_of(
+            runs,
+            lambda neuron=neuron: encode(inputs, threshold, neuron, backend="eager"),  # type: ignore[misc]
+            lambda neuron=neuron: readable(inputs, threshold, neuron),  # type: ignore[misc]
+        )
+        ratios = f"{eager / fused:8.1f} {plain / fused:11.1f} {fused / copy:8.2f}"
+        print(f"{n:3} {fused:8.2f} {copy:8.2f} {eager:8.1f} {plain:9.1f} {ratios}")
+
+
+def layouts(runs: int) -> None:
+    def channels_last(x: Tensor) -> Tensor:
+        return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, x.shape[:2])
+
+    image, late, tokens = torch.randn(T, 4, 64, 56, 56), torch.randn(T, 4, 512, 7, 7), torch.randn(T, 4, 197, 384)
+    cases = {
+        "[64, 56, 56] per channel": (image, (64, 1, 1)),
+        "[64, 56, 56] per layer": (image, ()),
+        "[64, 56, 56] per neuron": (image, (64, 56, 56)),
+        "[64, 56, 56] still input": (image[0].expand(image.shape), (64, 1, 1)),
+        "[64, 56, 56] channels-last": (channels_last(image), (64, 1, 1)),
+        "[256, 14, 14] per channel": (torch.randn(T, 4, 256, 14, 14), (256, 1, 1)),
+        "[512, 7, 7] per channel": (late, (512, 1, 1)),
+        "[512, 7, 7] channels-last": (channels_last(late), (512, 1, 1)),
+        "[197, 384] last axis": (tokens, (384,)),
+        "[197, 384] bfloat16": (tokens.bfloat16(), (384,)),
+        "[197, 384] float16": (tokens.half(), (384,)),
+        "[6, 197, 64] heads of [197, 384]": (tokens.unflatten(-1, (6, 64)).transpose(2, 3), ()),
+    }
+    print("\nother layouts, n = 8, B = 4, ns per neuron and step")
+    print(f"{'':36} identity   ReLU  levels  counts   clone")
+    for name, (inputs, shape) in cases.items():
+        threshold, free, relu = torch.rand(shape) + 0.5, Neuron(), Neuron(lower=0.0)
+        times = best_of(
+            runs,
+            lambda x=inputs, h=threshold, n=free: encode(x, h, n),  # type: ignore[misc]
+            lambda x=inputs, h=threshold, n=relu: encode(x, h, n),  # type: ignore[misc]
+            lambda x=inputs, h=threshold, n=relu: encode(x, h, n, want_levels=True),  # type: ignore[misc]
+            lambda x=inputs, h=threshold, n=relu: encode_counted(x, h, n, Count()),  # type: ignore[misc]
+            inputs.clone,
+        )
+        print(f"{name:36} {' '.join(f'{1e6 * ms / inputs.numel():7.2f}' for ms in times)}")
+
+
+def overhead() -> None:
+    inputs, threshold, neuron = torch.randn(4, 1, 16, 4, 4), torch.rand(16, 1, 1) + 0.5, Neuron(lower=0.0)
+    (fused,) = best_of(300, lambda: encode(inputs, threshold, neuron))
+    print(f"\na call on {tuple(inputs.shape)}: {1e3 * fused:.0f} µs")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    given = parser.parse_args()
+    runs = given.runs
+    torch.set_num_threads(given.threads)
+    goals(runs)
+    layouts(4 * runs)
+    overhead()

@@ -1,0 +1,62 @@
+"""Inputs that change over time, such as the frames of an event camera: one step per frame.
+
+The input's encoded value is the mean of the frames so far, which is what rate coding means by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import DataError
+from spikecast.network import NeuronStates, checked_steps
+from spikecast.outputs import stacked
+
+if TYPE_CHECKING:
+    from spikecast.graph.plan import Plan
+    from spikecast.network import SpikingNetwork
+
+
+def run_frames(
+    network: SpikingNetwork, args: Sequence[Any], kwargs: Mapping[str, Any], time_axis: int, num_steps: int | None
+) -> tuple[Plan, list[Any]]:
+    """The output leaves after each frame, [T, ...] each; floating-point arguments hold their frames on `time_axis`."""
+    first, named, frames = _split(args, kwargs, time_axis)
+    plan, tensors = network.prepare_call(first, named)
+    network.check([f for frame in frames for f in frame])
+    total = checked_steps(len(frames) if num_steps is None else num_steps)
+    if total > len(frames):
+        raise DataError(f"num_steps={total} exceeds the {len(frames)} frames given; take at most one step a frame")
+    execution, states = network.execution(plan.program, moving_inputs=True), NeuronStates(network)
+    mean = [torch.zeros_like(f) for f in frames[0]]
+    answers = []
+    for t in range(1, total + 1):
+        mean = [m + (f - m) / t for m, f in zip(mean, frames[t - 1], strict=True)]
+        floating = iter(mean)
+        execution.start([next(floating) if x.is_floating_point() else x for x in tensors])
+        states.t = t
+        answers.append(execution.advance(states))
+    return plan, [stacked([a[i] for a in answers]) for i in range(len(plan.program.outputs))]
+
+
+def _split(
+    args: Sequence[Any], kwargs: Mapping[str, Any], axis: int
+) -> tuple[list[Any], dict[str, Any], list[list[Tensor]]]:
+    """A call with the first frame in place of each sequence, and all frames by step."""
+
+    def is_sequence(value: Any) -> bool:
+        return isinstance(value, Tensor) and value.is_floating_point()
+
+    sequences = [v for v in (*args, *kwargs.values()) if is_sequence(v)]
+    if any(not -v.dim() <= axis < v.dim() for v in sequences) or len({v.shape[axis] for v in sequences}) != 1:
+        raise DataError(f"time_axis={axis}: every floating-point input needs that axis, of one length")
+    length = sequences[0].shape[axis]
+    if length == 0:
+        raise DataError(f"time_axis={axis} has length 0; give at least one frame")
+    first = [v.select(axis, 0) if is_sequence(v) else v for v in args]
+    named = {k: v.select(axis, 0) if is_sequence(v) else v for k, v in kwargs.items()}
+    frames = [[v.select(axis, t) for v in sequences] for t in range(length)]
+    return first, named, frames

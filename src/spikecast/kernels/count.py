@@ -1,0 +1,51 @@
+"""Counting spikes on the way: what a site's spikes cost its receivers, in whole numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import DataError
+from spikecast.kernels.layout import broadcasts
+
+
+class Count(NamedTuple):
+    """What to count of the spikes at each step.
+
+    fan_out  how many receivers each neuron has: integers that broadcast against one step; one each, unless given
+    axis     an axis of one step; the spikes along it are counted for each place on the other axes (matmul pairs)
+    """
+
+    fan_out: Tensor | None = None
+    axis: int | None = None
+
+
+class Counts(NamedTuple):
+    """Spikes weighted by their fan-out, int64 [T]; and those along the axis, int64 [T, ...] without the axis."""
+
+    weighted: Tensor
+    along: Tensor | None
+
+
+def count_levels(levels: Tensor, count: Count) -> Counts:
+    """The counts of levels [T, ...] that are at hand: the definition, and the way where no kernel is fused."""
+    fan_out, axis = resolve(count, levels[0])
+    fired = levels != 0
+    weighted = torch.where(fired, fan_out, 0).reshape(len(levels), -1).sum(1)
+    return Counts(weighted, None if axis is None else fired.sum(1 + axis))
+
+
+def resolve(count: Count, step: Tensor) -> tuple[Tensor, int | None]:
+    """The fan-outs as int64, and the axis counted from the front."""
+    fan_out = torch.ones((), dtype=torch.int64) if count.fan_out is None else count.fan_out
+    inner = tuple(step.shape)
+    if fan_out.is_floating_point() or fan_out.is_complex():
+        raise DataError(f"fan-outs of type {fan_out.dtype}; give whole numbers")
+    if not broadcasts(tuple(fan_out.shape), inner):
+        raise DataError(f"fan-outs {tuple(fan_out.shape)} do not broadcast against a step {inner}")
+    if count.axis is not None and not -len(inner) <= count.axis < len(inner):
+        raise DataError(f"a step {inner} has no axis {count.axis} to count along")
+    axis = None if count.axis is None else count.axis % len(inner)
+    return fan_out.to(step.device, torch.int64), axis

@@ -1,0 +1,151 @@
+"""The fused neuron on the CPU: one pass over all steps of a site, compiled by Numba (see `_loops`)."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from spikecast.kernels import _loops
+from spikecast.kernels.count import Count, Counts, resolve
+from spikecast.kernels.layout import Broadcast, Walk, compact, walk
+from spikecast.theory import firing
+from spikecast.theory.neuron import Encoded, Neuron
+
+BLOCK = 2048  # neurons whose steps are computed together: what they hold stays in the first-level cache
+TABLE = 1 << 14  # thresholds times steps that are divided once for all rows: they stay in the second-level cache
+GRAIN = 1 << 16  # neurons times steps that are worth a thread
+IS_FLOAT16 = {torch.float32: None, torch.float16: True, torch.bfloat16: False}  # the types there are loops for
+
+_lock = threading.Lock()  # one call has the threads at a time: two would fight, and not every pool survives two
+_most_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+_home = os.getpid()  # OpenMP's threads do not survive a fork
+
+
+def encode(
+    inputs: Tensor,
+    threshold: Tensor,
+    neuron: Neuron,
+    *,
+    state: Tensor | None = None,
+    start: int = 1,
+    want_levels: bool = False,
+    count: Count | None = None,
+) -> tuple[Encoded, Counts | None]:
+    """`theory.neuron.encode` to the bit, on arguments that `kernels.encode` has checked."""
+    inputs, shape, inner = inputs.resolve_neg(), tuple(inputs.shape), tuple(inputs.shape[1:])
+    held = None if state is None else state.to(torch.float32).resolve_neg()
+    fan_out, axis = (None, None) if count is None else resolve(count, inputs[0])
+    shapes = (tuple(x.shape) for x in (threshold, fan_out) if x is not None)
+    way = walk(shape, inputs.stride(), None if held is None else held.stride(), tuple(shapes), axis)
+    if way.copy_input:
+        inputs = torch.empty_strided(shape, way.output_strides, dtype=inputs.dtype).copy_(inputs.detach())
+    if way.copy_state and held is not None:
+        held = torch.empty_strided(inner, compact(inner, way.axes)).copy_(held.detach())
+    scales = _arranged(_scales(threshold, neuron.firing_boundary), way.broadcast[0], len(inner))
+    outputs = torch.empty_strided(shape, way.output_strides, dtype=inputs.dtype)
+    levels = torch.empty_strided(shape, way.output_strides, dtype=torch.int8) if want_levels else None
+    work = Work(way, shape[0], inputs.numel())
+    counter = None if fan_out is None else Counter(fan_out, axis, way, shape, work.workers)
+    has_nan = work.run(
+        (shape[0], start, inputs.stride(0), outputs.stride(0), way.run, work.length, scales.numel() // 3),
+        tuple(0 if x is None else x.data_ptr() for x in (inputs, outputs, held, scales, work.scratch)),
+        _geometry(way),
+        (neuron.num_levels, neuron.initial_potential, neuron.signed, neuron.coding == "rate"),
+        neuron.lower if math.isfinite(neuron.lower) else None,
+        neuron.upper if math.isfinite(neuron.upper) else None,
+        way.broadcast[0].vector or None,
+        levels.data_ptr() if levels is not None else None if counter is None else 0,
+        None if counter is None else counter.pointers,
+        IS_FLOAT16[inputs.dtype],
+    )
+    if has_nan:
+        firing.refuse_nan(torch.tensor(math.nan))
+    return Encoded(outputs, levels), None if counter is None else counter.counts()
+
+
+class Work:
+    """A call cut into units, which are rows or parts of long ones, and how many threads are worth it."""
+
+    def __init__(self, way: Walk, steps: int, size: int) -> None:
+        most = max(256, min(BLOCK, TABLE // steps)) if way.broadcast[0].vector else BLOCK
+        parts = -(-way.run // most)
+        self.length = -(-way.run // parts)
+        self.units = math.prod(way.sizes) * parts
+        workers = min(torch.get_num_threads(), _most_threads, self.units, size // GRAIN)
+        self.workers = workers if workers > 1 and os.getpid() == _home else 1
+        self.scratch = torch.empty(self.workers * (5 + steps) * self.length)
+
+    def run(self, *args: Any) -> bool:
+        """The loops; whether a potential was NaN."""
+        if self.workers == 1:
+            return bool(_loops.work(0, (0, self.units), *args))
+        with _lock:
+            before = numba.get_num_threads()
+            numba.set_num_threads(self.workers)
+            try:
+                return bool(_loops.spread(self.workers, self.units, *args))
+            finally:
+                numba.set_num_threads(before)
+
+
+def _scales(threshold: Tensor, boundary: float) -> Tensor:
+    """θ, the factor from a potential to a level, and 1/θ: [3, ...], the numbers of `firing.scales_of`."""
+    threshold = threshold.to(torch.float32).resolve_neg().contiguous()
+    table = torch.empty((3, *threshold.shape))
+    if not _loops.prepare(threshold.data_ptr(), threshold.numel(), firing.EDGE / boundary, table.data_ptr()):
+        firing.scales_of(threshold, boundary, torch.float32)  # raises, and says what is wrong
+    return table
+
+
+def _arranged(table: Tensor, how: Broadcast, dims: int) -> Tensor:
+    """A table [k, ...] as it is to lie next to the run."""
+    if how.order is None:
+        return table.contiguous()
+    shape = table.shape[1:]
+    table = table.reshape(-1, *(1,) * (dims - len(shape)), *shape[max(0, len(shape) - dims) :])
+    table = table.permute(0, *(1 + d for d in how.order))
+    if how.sizes is not None:
+        table = table.expand(-1, *how.sizes, *(1,) * (dims - len(how.sizes)))
+    return table.contiguous()
+
+
+@lru_cache(maxsize=4096)
+def _geometry(way: Walk) -> Any:
+    """What `_loops.locate` reads."""
+    source, output, state, counts = way.strides
+    scales, *fan_out = (b.strides for b in way.broadcast)
+    rows = (way.sizes, source, output, state, scales, *(fan_out or [(0,) * len(way.sizes)]), counts)
+    return np.array(rows, np.int64).reshape(len(rows), len(way.sizes))
+
+
+class Counter:
+    """Where the workers count, each for itself."""
+
+    def __init__(self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], workers: int) -> None:
+        how, steps, inner = way.broadcast[1], shape[0], list(shape[1:])
+        self.fan_out = _arranged(fan_out.unsqueeze(0), how, len(inner))  # kept: the loops have its address only
+        self.totals = torch.zeros((workers, steps), dtype=torch.int64)
+        self.along: Tensor | None = None
+        if axis is not None:
+            del inner[axis]
+            self.along = torch.zeros((workers, steps, *inner), dtype=torch.int32)
+        self.pointers = (
+            self.fan_out.data_ptr(),
+            int(how.vector),
+            self.totals.data_ptr(),
+            0 if self.along is None else self.along.data_ptr(),
+            way.count_stride,
+            math.prod(inner),
+            steps,
+        )
+
+    def counts(self) -> Counts:
+        return Counts(self.totals.sum(0), None if self.along is None else self.along.sum(0))

@@ -1,0 +1,75 @@
+"""What the conversion must reach on real networks. Quick ones run in CI, the slow ones with `make real`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spikecast import Config
+
+Measure = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "least"),
+    [("ResNet-20", 400, 0.96), ("VGG-16", 64, 0.9), ("SqueezeNet", 64, 0.85), ("ViT-Tiny", 32, 0.9)],
+)
+def test_quick_agreement(measured: Measure, name: str, images: int, least: float) -> None:
+    """A few images of each real network: after eight steps the spiking network answers like the ANN."""
+    found = measured(name, Config(num_steps=8, num_levels=8, thresholds="quantile"), images=images, calibration=64)
+    assert found.agreement[-1] >= least
+    assert found.agreement[-1] > found.agreement[0]
+
+
+@pytest.mark.slow
+def test_resnet20_reaches_the_ann(measured: Measure) -> None:
+    """n = 4: at least 93 % agreement at T = 2 and 98.5 % at T = 8 with the best method."""
+    found = measured("ResNet-20", Config(num_steps=8, num_levels=4), images=2000, calibration=500)
+    assert found.agreement[1] >= 0.93
+    assert found.agreement[7] >= 0.985
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "images", "num_steps"),
+    [("ResNet-20", 2000, 8), ("VGG-16", 1000, 8), ("SqueezeNet", 200, 8), ("ResNet-50", 96, 8), ("ViT-Tiny", 200, 4)],
+)
+def test_differential_beats_rate_with_fewer_spikes(measured: Measure, name: str, images: int, num_steps: int) -> None:
+    """The paper's main claim, at equal T, thresholds and levels."""
+    levels = 8 if name == "ViT-Tiny" else 4
+    found = {
+        coding: measured(
+            name,
+            Config(num_steps=num_steps, num_levels=levels, coding=coding, thresholds="quantile"),
+            images=images,
+            calibration=500 if images > 800 else 100,
+        )
+        for coding in ("differential", "rate")
+    }
+    late = range(1, num_steps)
+    ahead = [found["differential"].agreement[t] - found["rate"].agreement[t] for t in late]
+    assert sum(ahead) > 0
+    assert min(ahead) > -0.02  # a few hundred images: one step may tie
+    assert found["differential"].spikes[-1] < found["rate"].spikes[-1]
+
+
+@pytest.mark.slow
+def test_search_halves_the_loss_of_the_papers_setting_on_vit(measured: Measure) -> None:
+    """ViT-Tiny, n = 8, 800 images: in-loop search against the 99.9 % quantile times 4, in the same run."""
+    paper = measured(
+        "ViT-Tiny", Config(num_steps=4, num_levels=8, thresholds="quantile", threshold_scale=4.0), images=800
+    )
+    search = measured("ViT-Tiny", Config(num_steps=4, num_levels=8, thresholds="search"), images=800)
+    assert search.ann - search.accuracy[1] <= (paper.ann - paper.accuracy[1]) / 2
+    assert search.ann - search.accuracy[3] < paper.ann - paper.accuracy[3]
+
+
+@pytest.mark.slow
+def test_auto_is_no_worse_than_the_plain_quantile(measured: Measure) -> None:
+    """What `auto` chooses was decided by measurement; it must keep its place on a convolutional network too."""
+    auto = measured("ResNet-50", Config(num_steps=8, num_levels=4), images=96)
+    plain = measured("ResNet-50", Config(num_steps=8, num_levels=4, thresholds="quantile"), images=96)
+    assert auto.agreement[1] >= plain.agreement[1] - 0.02
+    assert auto.agreement[7] >= plain.agreement[7] - 0.02
