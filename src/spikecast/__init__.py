@@ -9,13 +9,12 @@ from spikecast.config import Config
 from spikecast.errors import SpikecastError
 
 if TYPE_CHECKING:
-    from spikecast.artifact import load
     from spikecast.network import SpikingNetwork
-    from spikecast.pipeline import convert
+    from spikecast.pipeline import convert, load
 
 __all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load"]
 
-_HOMES = {"SpikingNetwork": "spikecast.network", "convert": "spikecast.pipeline", "load": "spikecast.artifact"}
+_HOMES = {"SpikingNetwork": "spikecast.network", "convert": "spikecast.pipeline", "load": "spikecast.pipeline"}
 
 
 def __getattr__(name: str) -> Any:

@@ -15,13 +15,13 @@ import math
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from spikecast._version import __version__
 from spikecast.config import Config
@@ -34,6 +34,7 @@ from spikecast.graph.report import Report, Row
 from spikecast.graph.roles import Role
 from spikecast.network import SpikingNetwork
 
+Reader = Callable[[Any, Mapping[str, Tensor], torch.device], Any]
 FORMAT = 1
 # A document takes some twenty times its length once it is parsed. This is room for forty thousand ops.
 MAX_HEADER = 32 * 2**20
@@ -52,27 +53,28 @@ def save(network: SpikingNetwork, path: str | os.PathLike[str]) -> None:
 
 
 def load(
-    path: str | os.PathLike[str], *, model: nn.Module | None = None, device: str | torch.device | None = None
-) -> SpikingNetwork:
+    path: str | os.PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    readers: Mapping[str, Reader] | None = None,
+) -> Any:
     """The network in a file, on a device (the CPU unless given); its model's Python code is not needed.
 
-    `model` is for a network that was converted by region: the model whose regions it stands in for.
+    `readers` read files of other kinds: (body, tensors, device) -> what the file holds.
     """
+    known = {"network": network_from_document, **(readers or {})}
     place = _usable(device)
     kind, body, tensors = read(path, place)
     with _blaming(f"{path} cannot be loaded", "save the network again"):
-        if kind != "network":
+        if kind not in known:
             raise ArtifactError(f"it is of the kind {short(kind)}, which this version of spikecast does not know")
-        network = network_from_document(body, tensors, place)
-    if model is not None:
-        raise ArtifactError(f"{path} holds a whole network, which needs no model; leave model= out")
-    return network
+        return known[kind](body, tensors, place)
 
 
 def network_to_document(network: SpikingNetwork, store: TensorStore, prefix: str = "") -> Json:
     """A network as JSON data; its tensors go to `store`, under names that begin with `prefix`."""
     plans = []
-    for plan in network._plans:
+    for plan in network.plans:
         # What a run would use, not what was captured: `.to` and `load_state_dict` may have changed it.
         program = dataclasses.replace(plan.program, tensors=network.execution(plan.program).tensors)
         plans.append(_plan_to_json(dataclasses.replace(plan, program=program), store, f"{prefix}weights/"))
@@ -112,7 +114,8 @@ def network_from_document(
         network = SpikingNetwork(read_plans[0], config, theta, _report(report))
     except KeyError as error:  # a buffer cannot have this name
         raise ArtifactError(f"a tensor has a name that cannot be used: {error}") from None
-    network._plans.extend(read_plans[1:])
+    for plan in read_plans[1:]:
+        network.add_plan(plan)
     return network
 
 

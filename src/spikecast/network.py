@@ -47,10 +47,13 @@ class NeuronStates:
 
     def __call__(self, site: str, steps: Tensor) -> Tensor:
         want, threshold = site in self.wanted, self.network.threshold(site)
-        if any(a not in (1, b) for a, b in zip(threshold.shape, steps.shape[1:], strict=True)):
+        shape = steps.shape[1:]
+        if len(threshold.shape) != len(shape) or any(
+            a not in (1, b) for a, b in zip(threshold.shape, shape, strict=True)
+        ):
             raise DataError(
-                f"site {site!r} has thresholds for {tuple(threshold.shape[1:])} neurons and meets "
-                f"{tuple(steps.shape[2:])}; give inputs of the size it was calibrated with, or granularity='channel'"
+                f"site {site!r} has thresholds of shape {tuple(threshold.shape)} and meets {tuple(shape)}; give inputs "
+                "of the size it was calibrated with, or convert with granularity='channel'"
             )
         out = encode(
             steps,
@@ -85,7 +88,7 @@ class SpikingNetwork(nn.Module):
         self.sites: dict[str, Site] = dict(plan.sites)
         self.neurons = {name: neuron_of(site, config) for name, site in plan.sites.items()}
         self.weights, self.theta = _Tensors(plan.program.tensors), _Tensors(thresholds)
-        self._plans: list[Plan] = [plan]
+        self.plans: list[Plan] = [plan]
         self._recapture: tuple[Recapture, ...] = ()  # in a tuple, so that no module inside is registered as ours
         self.foldable = report.foldable
         self.eval()
@@ -94,7 +97,7 @@ class SpikingNetwork(nn.Module):
 
     @property
     def plan(self) -> Plan:
-        return self._plans[0]
+        return self.plans[0]
 
     @property
     def thresholds(self) -> dict[str, Tensor]:
@@ -245,7 +248,7 @@ class SpikingNetwork(nn.Module):
         tensors, structure = call_leaves(args, kwargs)
         self.check(tensors)
         reasons = []
-        for plan in self._plans:
+        for plan in self.plans:
             reason = misfit(plan.program, tensors, structure)
             if reason is None:
                 return plan, tensors
@@ -273,7 +276,7 @@ class SpikingNetwork(nn.Module):
             for name, value in plan.program.tensors.items()
         }
         plan = dataclasses.replace(plan, program=dataclasses.replace(plan.program, tensors=tensors))
-        self._plans.append(plan)
+        self.plans.append(plan)
         return plan
 
     def check(self, tensors: Sequence[Tensor]) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 
+from spikecast import artifact
 from spikecast.calibration.batches import Binder, Call, InputFunction, calls, check_model, first_samples, samples_in
 from spikecast.calibration.calibrate import Calibration
 from spikecast.calibration.search import SAMPLES, Search
 from spikecast.config import Config
+from spikecast.errors import ArtifactError
 from spikecast.errors import ConfigError
 from spikecast.network import SpikingNetwork
 from spikecast.prepare import prepare
-from spikecast.regions import RegionNetwork, convert_regions
+from spikecast.regions import RegionNetwork, convert_regions, regions_from_document
 
 
 @overload
@@ -80,9 +83,7 @@ def convert(
         search_thresholds(network, few, thresholds, calibration.wants_search, axis)
         network.set_thresholds(thresholds)
     if binder.dropped:
-        network.add_note(
-            f"keys of the batches that forward does not take were dropped: {', '.join(sorted(binder.dropped))}"
-        )
+        network.add_note(binder.dropped_note)
     return network
 
 
@@ -123,3 +124,20 @@ def _joined(few: Sequence[Call], axis: int) -> Call:
         return args, {k: join([c[1][k] for c in few]) for k in few[0][1]}
     except (RuntimeError, KeyError, IndexError):
         return few[0]
+
+
+def load(
+    path: str | os.PathLike[str], *, model: nn.Module | None = None, device: str | torch.device | None = None
+) -> Any:
+    """The network in a file, as `save` wrote it; on the CPU unless a device is given.
+
+    A network that was converted by region needs the `model` whose regions it stands in for; any other needs no code.
+    """
+
+    def read_regions(body: Any, tensors: Mapping[str, Tensor], place: torch.device) -> RegionNetwork:
+        return regions_from_document(body, tensors, place, model)
+
+    network = artifact.load(path, device=device, readers={"regions": read_regions})
+    if model is not None and isinstance(network, SpikingNetwork):
+        raise ArtifactError(f"{path} holds a whole network, which needs no model; leave model= out")
+    return network

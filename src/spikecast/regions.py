@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from spikecast import artifact
 from spikecast.calibration.batches import Binder, Call, InputFunction, calls
 from spikecast.calibration.calibrate import Calibration
 from spikecast.calibration.search import Search
 from spikecast.config import Config
-from spikecast.errors import DataError, ModelError
+from spikecast.errors import ArtifactError, DataError, ModelError
+from spikecast.graph.codec import fields, items, typed
 from spikecast.graph.execute import Execution, NeuronFunction
 from spikecast.graph.plan import Plan
 from spikecast.graph.report import Report
 from spikecast.graph.structure import unflatten
 from spikecast.network import NeuronStates, SpikingNetwork, checked_steps
-from spikecast.prepare import prepare
+from spikecast.prepare import Part, prepare
 
 
 class Region(nn.Module):
@@ -45,6 +48,11 @@ class Region(nn.Module):
         self.states: dict[int, NeuronStates] = {}
         self.executions: dict[int, Execution] = {}
         self.heard: list[list[Tensor]] | None = None  # tensors of each call, while somebody listens
+
+    @property
+    def order(self) -> int:
+        """Its place among the regions by first call; behind all others if it was never called."""
+        return self.captured.index(self.name) if self.name in self.captured else len(self.captured)
 
     def begin(self, t: int) -> None:
         """A new step; t = 1 forgets the run before."""
@@ -119,6 +127,7 @@ class RegionNetwork(nn.Module):
     def __init__(self, model: nn.Module, regions: Mapping[str, Region], config: Config) -> None:
         super().__init__()
         self.config = config
+        self.notes: list[str] = []
         self.regions = nn.ModuleDict({_key(name): region for name, region in regions.items()})
         self.model = shadow(model, regions)
         self.eval()
@@ -143,6 +152,7 @@ class RegionNetwork(nn.Module):
         outside = "outside of the regions the original Python runs once per step"
         notes = [
             outside,
+            *self.notes,
             *(f"{name}: {note}" for name, r in reports.items() for note in r.notes if "one step" not in note),
         ]
         rows = tuple(row for r in reports.values() for row in r.rows)
@@ -188,7 +198,7 @@ class RegionNetwork(nn.Module):
     @torch.no_grad()
     def search(self, call: Call, thresholds: dict[str, Tensor], wanted: set[str]) -> None:
         """Refine thresholds region by region, on the inputs that the regions before it really make."""
-        for region in self:
+        for region in sorted(self, key=lambda region: region.order):
             network = region.network
             if network is None or not wanted & set(network.sites):
                 continue
@@ -201,10 +211,9 @@ class RegionNetwork(nn.Module):
                 network.add_note("thresholds were not searched: its batch cannot hold the steps")
                 continue
             execution = network.execution(planned.program, moving_inputs=True)
-            axes = [spec.meta.batch_axis or 0 for spec in planned.program.inputs]
-            execution.start(
-                [torch.cat(parts, axis) for axis, parts in zip(axes, zip(*heard, strict=True), strict=True)]
-            )
+            axes = [spec.meta.batch_axis for spec in planned.program.inputs]
+            inputs = zip(axes, zip(*heard, strict=True), strict=True)
+            execution.start([parts[0] if axis is None else torch.cat(parts, axis) for axis, parts in inputs])
             execution.advance(search, len(heard), folded_inputs=True)
             network.set_thresholds({name: search.thresholds[name] for name in network.sites})
 
@@ -221,9 +230,13 @@ class RegionNetwork(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write the regions to one file; `spikecast.load(path, model=...)` puts them back into the model."""
-        from spikecast.artifact import save
-
-        save(self, path)
+        store = artifact.TensorStore()
+        order = next(iter(self)).captured
+        body = {
+            "config": self.config.to_json(),
+            "regions": [[name, artifact.network_to_document(self.networks[name], store, f"{name}/")] for name in order],
+        }
+        artifact.write(path, "regions", body, store)
 
     def extra_repr(self) -> str:
         return f"regions {', '.join(region.name for region in self)}; T={self.config.num_steps}"
@@ -241,11 +254,15 @@ def convert_regions(
     """Convert the named submodules of a model."""
     order: list[str] = []
     parts = {name: submodule(model, name) for name in _checked_names(names)}
+    for a, b in permutations(parts, 2):
+        if parts[a] in parts[b].modules():
+            raise ModelError(f"regions {a!r} and {b!r} share a module; name each part once")
     regions = {name: Region(name, part, config, order, strict=strict) for name, part in parts.items()}
     network = RegionNetwork(model, regions, config)
     calibrations: dict[str, Calibration] = {}
     first: Call | None = None
-    for call in calls(batches, Binder(model, inputs)):
+    binder = Binder(model, inputs)
+    for call in calls(batches, binder):
         if first is None:
             first = call
             network.analog(*call[0], **call[1])  # captures the regions
@@ -257,10 +274,36 @@ def convert_regions(
     thresholds = {site: theta for c in calibrations.values() for site, theta in c.thresholds().items()}
     for part in network.networks.values():
         part.set_thresholds({site: thresholds[site] for site in part.sites})
+    if binder.dropped:
+        network.notes.append(binder.dropped_note)
     wanted = {site for c in calibrations.values() for site in c.wants_search}
     if wanted and first is not None:
         network.search(first, thresholds, wanted)
     return network
+
+
+def regions_from_document(
+    body: Any, tensors: Mapping[str, Tensor], device: torch.device, model: nn.Module | None
+) -> RegionNetwork:
+    """Saved regions, put back into the model they were taken from."""
+    if model is None:
+        raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
+    config_data, entries = fields(body, "regions", "config", "regions")
+    config = Config.from_json(typed(config_data, dict, "the configuration"))
+    documents: dict[str, Any] = {}
+    for entry in items(entries, "regions", list):
+        if len(entry) != 2:
+            raise ArtifactError("a region is not a name and a network")
+        documents[typed(entry[0], str, "a region's name")] = entry[1]
+    order = list(documents)
+    parts = {name: submodule(model, name) for name in _checked_names(order)}
+    regions = {name: Region(name, part, config, order) for name, part in parts.items()}
+    for name, region in regions.items():
+        network = artifact.network_from_document(documents[name], tensors, device)
+        axis = next((i.meta.batch_axis for i in network.plan.program.inputs), None) or 0
+        network.allow_recapture(Part(parts[name], config, name, name == order[0]).recapture(axis))
+        region.network = network
+    return RegionNetwork(model, regions, config).to(device)
 
 
 def submodule(model: nn.Module, name: str) -> nn.Module:
@@ -275,10 +318,9 @@ def submodule(model: nn.Module, name: str) -> nn.Module:
 def _checked_names(names: Sequence[str]) -> list[str]:
     if isinstance(names, str) or not names or not all(names):
         raise ModelError(f"regions={names!r} must be a list of submodule names, such as ['backbone', 'head']")
-    for a in names:
-        for b in names:
-            if a is not b and (a == b or b.startswith(f"{a}.")):
-                raise ModelError(f"regions {a!r} and {b!r} overlap; name each part once")
+    for a, b in permutations(names, 2):
+        if a == b or b.startswith(f"{a}."):
+            raise ModelError(f"regions {a!r} and {b!r} overlap; name each part once")
     return list(names)
 
 

@@ -108,8 +108,8 @@ def _examine(
         assert type(answer) is type(expected)
         apart = by_sample([leaf[t - 1] for leaf in tensors(answers)], tensors(answer), batch_axis)
         # Another batch size may round a convolution otherwise, and once in a while that tips a spike.
-        assert apart.median() <= 1e-5, f"run and steps differ at step {t}"
-        assert apart.max() <= 0.05, f"run and steps differ at step {t}"
+        assert apart.median() <= 1e-5, f"{apart} run and steps differ at step {t}"
+        assert apart.max() <= 0.05, f"{apart} run and steps differ at step {t}"
     early, late = (
         float(by_sample([leaf[t - 1] for leaf in tensors(answers)], tensors(expected), batch_axis).median())
         for t in (EARLY, LATE)

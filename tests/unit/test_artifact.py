@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,9 +27,8 @@ from spikecast.graph.plan import Plan
 from spikecast.graph.program import Ref
 
 CPU = torch.device("cpu")
-CONFIG = spikecast.Config(
-    num_steps=3, thresholds="quantile", overrides={"*": {"num_levels": 6}, "head*": {"quantile": 0.9}}
-)
+PLAIN = spikecast.Config(num_steps=3, thresholds="quantile")
+CONFIG = dataclasses.replace(PLAIN, overrides={"*": {"num_levels": 6}, "stem*": {"quantile": 0.9}})
 
 
 class Residual(nn.Module):
@@ -106,9 +106,8 @@ def network_of(name: str) -> spikecast.SpikingNetwork:
     if name not in _made:
         torch.manual_seed(1)
         model, call = MODELS[name][0](), MODELS[name][1](4)
-        config = CONFIG if name != "nested" else spikecast.Config(num_steps=3, thresholds="quantile")
         batch = call[0] or call[1]
-        _made[name] = spikecast.convert(model.eval(), [batch], config)
+        _made[name] = spikecast.convert(model.eval(), [batch], CONFIG if name == "residual" else PLAIN)
     return _made[name]
 
 
@@ -254,9 +253,12 @@ def test_tensors_of_every_kind(tmp_path: Path) -> None:
 
 
 def test_equal_names_and_passing_tensors_stay_apart() -> None:
-    store = artifact.TensorStore()
-    keys = [store.add("same", torch.full((3, 2), float(i)).t()) for i in range(20)]  # each may lie where the last did
-    assert [float(artifact._found(key, store.tensors)[0, 0]) for key in keys] == list(range(20))
+    store, tensor = artifact.TensorStore(), torch.zeros(2, 3).t()
+    keys = [store.add("same", tensor), *(store.add("same", torch.full((3, 2), float(i))) for i in (1, 2, 3))]
+    assert [float(artifact._found(key, store.tensors)[0, 0]) for key in keys] == [0, 1, 2, 3]
+    alive = weakref.ref(tensor)
+    del tensor
+    assert alive() is not None  # else another could come to lie where it was, and be taken for it
 
 
 @pytest.mark.parametrize("tensor", [torch.eye(2).to_sparse(), torch.empty(2, device="meta")])

@@ -47,6 +47,11 @@ class Binder:
         self._check(tensors)
         return call
 
+    @property
+    def dropped_note(self) -> str:
+        """What to say of the keys that were dropped."""
+        return f"keys of the batches that forward does not take were dropped: {', '.join(sorted(self.dropped))}"
+
     def _bind(self, batch: Any) -> Call:
         if self.inputs is not None:
             chosen = self.inputs(batch)
@@ -61,7 +66,7 @@ class Binder:
                 "or give inputs=function(batch) that returns one"
             )
         if isinstance(batch, Tensor):
-            return (batch,), {}
+            return (self._by_position((batch,)) if len(self.required) > 1 else (batch,)), {}
         if isinstance(batch, list | tuple):
             return self._by_position(tuple(batch)), {}
         raise DataError(

@@ -22,6 +22,7 @@ from spikecast.theory.neuron import Neuron
 SAMPLES = 32
 SCALES = tuple(2.0 ** (k / 2) for k in range(6, -5, -1))  # 8 … ¼, the largest first
 TIE = 1e-4  # scores this close count as equal, and the larger threshold wins
+ENOUGH = 2**21  # values of a site on which its scales are compared; more samples would not change the choice
 FLOOR = 1e-6  # of the layer's mean power: a channel below it is as good as silent
 
 
@@ -49,6 +50,7 @@ class Search:
         own = self.config.at(site.name)
         assert own is not None
         axes = channel_axes(site, own.granularity)
+        steps, target = _some_samples(site, steps, target)
         power = by_channel(target.float().square(), axes).mean(1)
         power = power.clamp_min(float(power.mean()) * FLOOR).clamp_min(torch.finfo(torch.float32).tiny)
         scores = torch.stack(
@@ -71,3 +73,12 @@ class Search:
         if out.levels is not None:
             score = score + penalty * sum(by_channel((level != 0).float(), axes).mean(1) for level in out.levels)
         return score
+
+
+def _some_samples(site: Site, steps: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """As many samples of a site as it takes to compare scales."""
+    axis = site.meta.batch_axis
+    if axis is None or target.numel() <= ENOUGH:
+        return steps, target
+    count = max(1, target.shape[axis] * ENOUGH // target.numel())
+    return steps.narrow(axis + 1, 0, count), target.narrow(axis, 0, count)

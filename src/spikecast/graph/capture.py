@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind
 
 from spikecast.errors import CaptureError, DataError
 from spikecast.graph.guards import Guard, from_sympy, symbols
+from spikecast.graph.inputs import TENSOR
 from spikecast.graph.program import GETITEM, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref
 from spikecast.graph.structure import LEAF, Structure, flatten, unflatten
 
@@ -152,7 +153,7 @@ class _Reader:
         self.exported, self.flat, self.prefix = exported, flat, prefix
         self.batch_axis, self.example = batch_axis, example
         placed = set(places)
-        self.constants = [None if i in placed else leaf for i, leaf in enumerate(leaves)]
+        self.constants = [TENSOR if i in placed else leaf for i, leaf in enumerate(leaves)]
         self.structure: Structure = {"kind": "call", "form": structure, "constants": self.constants}
         self.names: dict[str, str] = {}
         self.tensors: dict[str, Tensor] = {}

@@ -159,7 +159,7 @@ class Execution:
         if node.target == SIZE and moving:
             env[node.name] = self._size(node, env, fold)
             return
-        args = replace_refs(node.args, look_up)
+        args = tuple(self.device if isinstance(a, torch.device) else a for a in replace_refs(node.args, look_up))
         kwargs = {k: replace_refs(v, look_up) for k, v in node.kwargs.items()}
         if "device" in kwargs:
             kwargs["device"] = self.device

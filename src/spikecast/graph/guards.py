@@ -14,7 +14,7 @@ from typing import Any
 # A number, the name of a size symbol, or [op, argument, ...].
 Guard = int | float | str | list[Any]
 
-_OPS: dict[str, Callable[..., Any]] = {
+OPS: dict[str, Callable[..., Any]] = {
     "Equality": operator.eq,
     "Unequality": operator.ne,
     "StrictLessThan": operator.lt,
@@ -54,7 +54,7 @@ def from_sympy(expression: Any) -> Guard | None:
         return int(bool(expression))
     name = type(expression).__name__
     arguments = [from_sympy(argument) for argument in expression.args]
-    if name not in _OPS or any(argument is None for argument in arguments):
+    if name not in OPS or any(argument is None for argument in arguments):
         return None
     return [name, *arguments]
 
@@ -64,7 +64,7 @@ def evaluate(guard: Guard, sizes: Mapping[str, int]) -> Any:
     if isinstance(guard, str):
         return sizes[guard]
     if isinstance(guard, list):
-        return _OPS[guard[0]](*(evaluate(argument, sizes) for argument in guard[1:]))
+        return OPS[guard[0]](*(evaluate(argument, sizes) for argument in guard[1:]))
     return guard
 
 

@@ -14,11 +14,14 @@ from spikecast.graph.program import Program
 from spikecast.graph.structure import Structure, flatten
 
 
+TENSOR = "<tensor>"  # stands for a tensor among the leaves of a call; None is an argument like others
+
+
 def call_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Tensor], Structure]:
     """The tensors of a call, and everything else about it, comparable with a program's `input_structure`."""
     leaves, form = flatten((tuple(args), dict(kwargs)))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    constants = [TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     return tensors, {"kind": "call", "form": form, "constants": constants}
 
 

@@ -67,4 +67,10 @@ def _unflatten(structure: Structure, rest: Any) -> Any:
     if kind in ("dict", "ordered"):
         return fields if kind == "dict" else OrderedDict(fields)
     cls = _classes.get(structure["class"])
-    return SimpleNamespace(**fields) if cls is None else cls(**fields)
+    if cls is None or _field_names(cls) != set(fields):  # unknown here, or a file that names a class of other fields
+        return SimpleNamespace(**fields)
+    return cls(**fields)
+
+
+def _field_names(cls: Any) -> set[str]:
+    return set(cls._fields) if hasattr(cls, "_fields") else {f.name for f in dataclasses.fields(cls) if f.init}

@@ -92,12 +92,12 @@ def fire(x, held, out, pulses, t, shrink, unit, scales, lower, upper, neuron):
 
     Returns the bits of the largest |u|; above those of inf, some potential is NaN.
     """
-    num_levels, potential, signed, _ = neuron
+    num_levels, potential, below, _ = neuron
     start = f32(potential)
     threshold, to_level, inverse = scales
     smallest = i32((128 - num_levels) << 23)
     tolerance = f32(2.0 ** -(num_levels + 9))
-    below = ONE if signed else i32(0)  # the largest pulse there is below zero
+    most_below = i32(below)  # the bits of the largest pulse there is below zero
     largest = i32(0)
     for i in range(x.size):
         predicted = held[i] * shrink
@@ -107,7 +107,7 @@ def fire(x, held, out, pulses, t, shrink, unit, scales, lower, upper, neuron):
         largest = max(largest, magnitude)
         # the power of two nearest to |u| is a sum and a mask: its bits are the exponent's
         power = i32(i32(magnitude + HALF_MANTISSA) & EXPONENT)
-        room = below if bits < 0 else ONE
+        room = most_below if bits < 0 else ONE
         if lower is not None:
             space = f32((predicted - lower) * t * at(inverse, i) + tolerance).view(i32)
             room = min(room, i32(space & SIGNED_EXPONENT)) if bits < 0 else room

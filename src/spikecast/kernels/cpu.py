@@ -58,7 +58,7 @@ def encode(
         (shape[0], start, inputs.stride(0), outputs.stride(0), way.run, work.length, scales.numel() // 3),
         tuple(0 if x is None else x.data_ptr() for x in (inputs, outputs, held, scales, work.scratch)),
         _geometry(way),
-        (neuron.num_levels, neuron.initial_potential, neuron.signed, neuron.coding == "rate"),
+        (neuron.num_levels, neuron.initial_potential, int(_loops.ONE) * neuron.signed, neuron.coding == "rate"),
         neuron.lower if math.isfinite(neuron.lower) else None,
         neuron.upper if math.isfinite(neuron.upper) else None,
         way.broadcast[0].vector or None,

@@ -1,0 +1,190 @@
+"""What a loader yields becomes the model's arguments, and what does not belong to them is said."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from spikecast import Config, convert
+from spikecast.calibration.batches import Binder, calls, first_samples, samples_in
+from spikecast.errors import DataError
+
+X, Y, LABEL = torch.randn(4, 3), torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
+
+
+def model(function):
+    """A model whose forward has the signature of a function."""
+    made = nn.Linear(3, 2)
+    made.forward = function
+    return made
+
+
+ONE = model(lambda x: x)
+TWO = model(lambda a, b: a)
+OPTIONAL = model(lambda x, mask=None, *, scale=1.0: x)
+NAMED = model(lambda x, *, mask: x)
+OPEN = model(lambda *xs: xs[0])
+ANY = model(lambda x, **more: x)
+NONE = model(lambda ids=None, mask=None: ids)
+
+
+def same(found, expected) -> None:
+    args, kwargs = found
+    assert [id(a) for a in args] == [id(a) for a in expected[0]]
+    assert {k: id(v) for k, v in kwargs.items()} == {k: id(v) for k, v in expected[1].items()}
+
+
+@pytest.mark.parametrize(
+    ("made", "batch", "args", "kwargs"),
+    [
+        (ONE, X, (X,), {}),
+        (ONE, (X,), (X,), {}),
+        (ONE, [X], (X,), {}),
+        (ONE, (X, LABEL), (X,), {}),
+        (ONE, [X, LABEL], (X,), {}),
+        (ONE, (X, {"boxes": LABEL}), (X,), {}),
+        (ONE, {"x": X}, (), {"x": X}),
+        (TWO, (X, Y), (X, Y), {}),
+        (TWO, (X, Y, LABEL), (X, Y), {}),
+        (TWO, {"b": Y, "a": X}, (), {"a": X, "b": Y}),
+        (OPTIONAL, X, (X,), {}),
+        (OPTIONAL, (X, LABEL), (X,), {}),  # one item more is the label, even where forward could take it
+        (OPTIONAL, {"x": X, "mask": Y, "scale": 2.0}, (), {"x": X, "mask": Y, "scale": 2.0}),
+        (NAMED, {"x": X, "mask": Y}, (), {"x": X, "mask": Y}),
+        (OPEN, (X, Y, LABEL), (X, Y, LABEL), {}),
+        (OPEN, X, (X,), {}),
+        (ANY, {"x": X, "other": Y}, (), {"x": X, "other": Y}),
+        (NONE, X, (X,), {}),
+        (NONE, OrderedDict(mask=Y, ids=X), (), {"ids": X, "mask": Y}),
+    ],
+)  # fmt: skip
+def test_binding(made, batch, args, kwargs) -> None:
+    binder = Binder(made)
+    same(binder.bind(batch), (args, kwargs))
+    assert binder.dropped == set()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "args", "kwargs"),
+    [(X, (X,), {}), ((X, Y), (X, Y), {}), ({"a": X, "b": Y}, (), {"a": X, "b": Y})],
+    ids=["tensor", "tuple", "dict"],
+)
+def test_inputs_function(chosen, args, kwargs) -> None:
+    seen = []
+    binder = Binder(TWO, lambda batch: (seen.append(batch), chosen)[1])
+    same(binder.bind("whatever the loader yields"), (args, kwargs))
+    assert seen == ["whatever the loader yields"]
+
+
+def test_inputs_function_may_give_a_list_as_one_argument() -> None:
+    images = [X, X]
+    args, kwargs = Binder(ONE, lambda batch: images).bind(None)
+    assert args[0] is images
+    assert kwargs == {}
+
+
+def test_unknown_keys_are_dropped_and_reported() -> None:
+    binder = Binder(ONE)
+    same(binder.bind({"x": X, "label": LABEL, 7: "id"}), ((), {"x": X}))
+    same(binder.bind({"x": X, "path": "a.png"}), ((), {"x": X}))
+    assert binder.dropped == {"label", "7", "path"}
+    snn = convert(Net().eval(), [{"x": X, "label": LABEL}], Config(num_steps=2, thresholds="quantile"))
+    assert any("label" in note and "dropped" in note for note in snn.report.notes)
+    assert "label" in str(snn.report)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.b(self.a(x).relu())
+
+
+@pytest.mark.parametrize(
+    ("made", "batch", "words"),
+    [
+        (ONE, (X, Y, LABEL), r"3 items.*takes 1 \(x\).*inputs="),
+        (ONE, (), r"0 items"),
+        (TWO, X, r"1 items.*takes 2 \(a, b\)"),
+        (TWO, (X,), r"1 items.*takes 2 \(a, b\)"),
+        (TWO, {"a": X, "c": Y}, r"\['a', 'c'\] lacks b.*Linear.forward.*inputs="),
+        (ONE, {"image": X}, r"lacks x"),
+        (NAMED, X, r"mask by name only.*dicts"),
+        (NAMED, (X, Y), r"mask by name only"),
+        (NAMED, {"x": X}, r"lacks mask"),
+        (NONE, (X, LABEL), r"takes 0"),
+        (ONE, "text", r"a batch is a str.*inputs="),
+        (ONE, 3, r"a batch is a int"),
+        (ONE, None, r"a batch is a NoneType"),
+        (ONE, np.zeros((2, 3), np.float32), r"a batch is a ndarray"),
+        (ONE, ("text",), r"tuple holds no tensor"),
+        (ONE, {"x": 3}, r"dict holds no tensor"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_bound(made, batch, words) -> None:
+    with pytest.raises(DataError, match=words) as error:
+        Binder(made).bind(batch)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        (torch.full((2, 3), torch.nan), r"\(2, 3\) holds NaN"),
+        (torch.tensor([[1.0, torch.inf, 0.0]]), r"\(1, 3\) holds inf"),
+        ({"x": [X, -X / 0]}, r"holds (NaN|inf)"),
+        (X.double(), r"torch.float64 and the model torch.float32"),
+        (X.half(), r"torch.float16 and the model"),
+        (torch.zeros(0, 3), r"\(0, 3\) holds no samples"),
+        (torch.zeros(2, 0), r"\(2, 0\) holds no samples"),
+        (X.to("meta"), r"on meta and the model on cpu"),
+    ],
+)
+def test_tensors_that_cannot_be_used(batch, words) -> None:
+    with pytest.raises(DataError, match=words) as error:
+        Binder(ONE).bind(batch)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("batch", [torch.zeros(0, 3), torch.zeros(2, 3, device="meta"), torch.full((1, 3), torch.nan)])
+def test_models_without_weights_are_no_exception(batch) -> None:
+    with pytest.raises(DataError):
+        Binder(nn.ReLU()).bind(batch)
+
+
+def test_integers_need_not_be_of_the_weights_type() -> None:
+    args, _ = Binder(ONE).bind(LABEL)
+    assert args[0] is LABEL
+
+
+def test_calls() -> None:
+    binder = Binder(ONE)
+    assert [len(args) for args, _ in calls(iter([X, (X, LABEL)]), binder)] == [1, 1]
+    (call,) = calls(X, binder)  # one tensor is one batch, not four samples
+    assert call[0][0] is X
+    with pytest.raises(DataError, match="yielded no batch"):
+        list(calls(iter([]), binder))
+    with pytest.raises(DataError, match="NoneType"):
+        list(calls(None, binder))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, LABEL), batch_size=3)
+    assert [args[0].shape for args, _ in calls(loader, binder)] == [(3, 3), (1, 3)]
+
+
+def test_samples() -> None:
+    call = ((X, torch.randn(4, 5), torch.randn(2)), {"more": {"a": torch.arange(4), "b": "text"}, "scale": 2.0})
+    assert samples_in(call) == 4
+    assert samples_in(call, 1) == 3
+    args, kwargs = first_samples(call, 3)
+    assert [len(a) for a in args] == [3, 3, 2]
+    assert kwargs["more"]["a"].tolist() == [0, 1, 2]
+    assert (kwargs["more"]["b"], kwargs["scale"]) == ("text", 2.0)
+    assert torch.equal(args[0], X[:3])
+    assert first_samples(call, 99)[0][0].shape == X.shape
+    second = first_samples(((torch.randn(5, 4, 2), torch.randn(4, 3)), {}), 2, axis=1)
+    assert [tuple(a.shape) for a in second[0]] == [(5, 2, 2), (4, 3)]
