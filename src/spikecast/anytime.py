@@ -17,7 +17,7 @@ from spikecast.graph.inputs import batch_size
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
 from spikecast.network import NeuronStates, checked_steps
-from spikecast.outputs import Place, batch_place
+from spikecast.outputs import Place, batch_place, with_sizes
 
 if TYPE_CHECKING:
     from spikecast.network import SpikingNetwork
@@ -70,7 +70,7 @@ def anytime(
                 states.keep_samples(execution, stay)
                 execution.keep(stay)
         previous = now
-    return unflatten(program.output_structure, answer), used
+    return unflatten(program.output_structure, with_sizes(program, tensors, answer)), used
 
 
 def _by_sample(value: Tensor, place: Place, count: int) -> Tensor:

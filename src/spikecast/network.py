@@ -19,7 +19,7 @@ from spikecast.graph.program import NEURON, Program, Ref
 from spikecast.graph.report import Report
 from spikecast.graph.structure import unflatten
 from spikecast.kernels import encode
-from spikecast.outputs import Place, batch_place, join, stacked, unfolded
+from spikecast.outputs import Place, batch_place, join, stacked, unfolded, with_sizes
 from spikecast.theory.neuron import Neuron
 
 MAX_BATCH = 128  # samples times steps that lie in memory at once, unless the caller says otherwise
@@ -305,7 +305,8 @@ class SpikingNetwork(nn.Module):
             self._run_folded(plan.program, take(plan.program, tensors, i, min(i + size, samples)), total)
             for i in range(0, samples, size)
         ] or [self._run_folded(plan.program, tensors, total)]
-        return plan, [join(parts, *axis) for axis, *parts in zip(chunks[0][1], *(c[0] for c in chunks), strict=True)]
+        leaves = [join(parts, *axis) for axis, *parts in zip(chunks[0][1], *(c[0] for c in chunks), strict=True)]
+        return plan, with_sizes(plan.program, tensors, leaves)
 
     def _run_folded(self, program: Program, tensors: Sequence[Tensor], total: int) -> tuple[list[Any], list[Place]]:
         """All steps at once, layer by layer; with where the batch lies in each output."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from spikecast.graph.clean import evaluate, is_size
 from spikecast.graph.execute import Execution
-from spikecast.graph.program import Meta, Ref
+from spikecast.graph.program import Meta, Program, Ref
 
 Place = tuple[int | None, int]  # the batch axis of an output, and how often the batch repeats inside it
 
@@ -41,3 +43,15 @@ def join(parts: list[Any], axis: int | None, outer: int) -> Any:
         return parts[-1]
     split = [part.unflatten(axis + 1, (outer, -1)) for part in parts]
     return torch.cat(split, axis + 2).flatten(axis + 1, axis + 2)
+
+
+def with_sizes(program: Program, tensors: Sequence[Tensor], leaves: list[Any]) -> list[Any]:
+    """Sizes in an answer are those of the whole call, not of a chunk of it or of the samples that are left."""
+    if all(isinstance(leaf, Tensor) for leaf in leaves):
+        return leaves
+    values: dict[str, Any] = {spec.name: tensor for spec, tensor in zip(program.inputs, tensors, strict=True)}
+    for node in program.nodes:
+        if is_size(node) and all(name in values for name in node.inputs):
+            values[node.name] = evaluate(node, values)
+    sized = [out.name if isinstance(out, Ref) and program.metas[out.name] is None else "" for out in program.outputs]
+    return [values.get(name, leaf) for name, leaf in zip(sized, leaves, strict=True)]

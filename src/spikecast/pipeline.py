@@ -15,8 +15,7 @@ from spikecast.calibration.batches import Binder, Call, InputFunction, calls, ch
 from spikecast.calibration.calibrate import Calibration
 from spikecast.calibration.search import SAMPLES, Search
 from spikecast.config import Config
-from spikecast.errors import ArtifactError
-from spikecast.errors import ConfigError
+from spikecast.errors import ArtifactError, ConfigError
 from spikecast.network import SpikingNetwork
 from spikecast.prepare import prepare
 from spikecast.regions import RegionNetwork, convert_regions, regions_from_document

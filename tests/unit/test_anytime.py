@@ -77,7 +77,6 @@ def test_against_all_answers(confidence, num_steps, plain) -> None:
 
 def test_the_fixture_tells_something(plain) -> None:
     assert len(set(plain[0].anytime(plain[1], confidence=0.5)[1].tolist())) > 2
-    assert plain[0].anytime(plain[1], confidence=1e-6)[1].tolist() == [2] * 16
 
 
 @pytest.mark.parametrize("num_steps", [1, 2])

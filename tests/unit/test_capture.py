@@ -321,6 +321,10 @@ def test_sizes_in_the_answer_are_those_of_the_call() -> None:
     with torch.no_grad():
         assert_same(answer(program, x), model(x))
     assert all(type(v) is int for v in flatten(answer(program, x))[0][1:])
+    snn = convert(model, [torch.randn(2, 3, 4)], SMALL)
+    for found in (snn(x), snn.run(x), snn.run(x, max_batch=2), list(snn.steps(x))[-1][1], snn.analog(x)):
+        assert found[1:] == (5, {"length": 6})
+    assert snn.anytime(x, stop=lambda a, b: torch.arange(len(b[0])) < 2)[0][1:] == (5, {"length": 6})
 
 
 class Loop(nn.Module):

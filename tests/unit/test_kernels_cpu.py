@@ -83,8 +83,6 @@ def draw(seed: int, num_steps: int, inner: tuple[int, ...], how: str, scale: flo
     shape = [size if wide else 1 for size, wide in zip(inner, keep, strict=True)]
     while shape and shape[0] == 1 and torch.rand(()) < 0.5:
         shape.pop(0)
-    if len(shape) == len(inner) and torch.rand(()) < 0.1:
-        shape.insert(0, 1)
     return lay_out(inputs, how, seed), (torch.rand(shape) + 0.3) * scale
 
 
@@ -111,6 +109,7 @@ def test_same_bits(neuron, seed, num_steps, inner, how, scale, data) -> None:
     state, start = None, data.draw(st.integers(1, 5))
     if start > 1:
         held = (torch.rand(1, *inner) * scale).clamp(neuron.lower, neuron.upper)
+        held = torch.where(torch.rand(held.shape) < 0.1, -0.0, held)
         state = lay_out(held, data.draw(LAYOUTS), seed + 1)[0]
     wanted = eager(inputs, threshold, neuron, state=state, start=start, want_levels=True)
     found = encode(inputs, threshold, neuron, state=state, start=start, want_levels=True, backend="fused")
@@ -170,6 +169,19 @@ def test_calls_from_two_threads() -> None:
     with ThreadPoolExecutor(2) as pool:
         for found, right in zip(pool.map(lambda x: encode(x, threshold, neuron), batches * 5), wanted * 5, strict=True):
             assert_same(found, right)
+
+
+def test_the_default_type_does_not_matter() -> None:
+    inputs, threshold = torch.randn(3, 2, 40, 8), torch.rand(40, 1) + 0.5
+    fused, counts = encode_counted(inputs, threshold, Neuron(lower=0.0), Count(), want_levels=True)
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.device("meta"):
+            again, same_counts = encode_counted(inputs, threshold, Neuron(lower=0.0), Count(), want_levels=True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_same(again, fused)
+    assert torch.equal(same_counts.weighted, counts.weighted)
 
 
 def test_a_run_can_be_cut_and_joined() -> None:

@@ -245,9 +245,9 @@ def test_only_the_first_layer_reads_the_image(planned) -> None:
 
 
 def test_encode_input(program, planned) -> None:
-    """One more site, which all readers of the image share."""
+    """One more site, which all readers of the image share; who reads it turned round has one of its own."""
     encoded = plan(program, Config(encode_input=True))
-    assert set(encoded.sites) - set(planned.sites) == {"models.chain.a.input"}
+    assert set(encoded.sites) - set(planned.sites) == {"models.chain.a.input", "models.last.line.input#2"}
     assert set(encoded.fed.values()) == {"spikes"}
     site = encoded.sites["models.chain.a.input"]
     assert (site.axis, site.is_rectifier, site.source) == (1, False, program.inputs[0].name)

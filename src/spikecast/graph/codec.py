@@ -18,6 +18,7 @@ from torch import Tensor
 from spikecast.errors import ArtifactError
 from spikecast.graph.guards import OPS as GUARD_OPS
 from spikecast.graph.guards import Guard
+from spikecast.graph.inputs import TENSOR
 from spikecast.graph.program import GETITEM, NEURON, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref, refs
 from spikecast.graph.roles import ROLES
 from spikecast.graph.structure import Structure
@@ -392,6 +393,6 @@ class _ProgramReader:
     def _call(self, data: Any, num_inputs: int) -> Structure:
         form, constants = fields(data, "a call", "form", "constants")
         decoded = list(decode(typed(constants, list, "constants"), self.device))
-        if _count_leaves(form) != len(decoded) or decoded.count(None) < num_inputs or any(refs(decoded)):
+        if _count_leaves(form) != len(decoded) or decoded.count(TENSOR) != num_inputs or any(refs(decoded)):
             raise ArtifactError("the arguments of its call are not those of its inputs")
         return {"kind": "call", "form": form, "constants": decoded}

@@ -115,8 +115,7 @@ def fire(x, held, out, pulses, t, shrink, unit, scales, lower, upper, neuron):
             space = f32((upper - predicted) * t * at(inverse, i) + tolerance).view(i32)
             room = room if bits < 0 else min(room, i32(space & SIGNED_EXPONENT))
         power = min(power, room)
-        power = power if power >= smallest else i32(0)
-        pulse = i32(power | i32(bits & SIGN))
+        pulse = i32(power | i32(bits & SIGN)) if power >= smallest else i32(0)
         estimate = pulse.view(f32) * at(unit, i) + predicted
         if lower is not None:
             estimate = lower if estimate < lower else estimate
@@ -135,7 +134,7 @@ def to_levels(pulses, levels):
         pulse = pulses[i]
         level = i32(128 - (i32(pulse & EXPONENT) >> 23))
         level = -level if pulse < 0 else level
-        levels[i] = np.int8(level if i32(pulse & MAGNITUDE) != 0 else 0)
+        levels[i] = np.int8(level if pulse != 0 else 0)
 
 
 @compiled()
@@ -145,7 +144,7 @@ def count_weighted(pulses, fan_out, stride):
         return np.int64(count_all(pulses)) * fan_out[0]
     total = np.int64(0)
     for i in range(pulses.size):
-        total += fan_out[i] if i32(pulses[i] & MAGNITUDE) != 0 else np.int64(0)
+        total += fan_out[i] if pulses[i] != 0 else np.int64(0)
     return total
 
 
@@ -156,7 +155,7 @@ def count_along(pulses, counts, stride):
         counts[0] += count_all(pulses)
     else:
         for i in range(pulses.size):
-            counts[i * stride] += i32(i32(pulses[i] & MAGNITUDE) != 0)
+            counts[i * stride] += i32(pulses[i] != 0)
 
 
 @compiled()
@@ -164,7 +163,7 @@ def count_all(pulses):
     """How many neurons of a block fired."""
     total = i32(0)
     for i in range(pulses.size):
-        total += i32(i32(pulses[i] & MAGNITUDE) != 0)
+        total += i32(pulses[i] != 0)
     return total
 
 

@@ -39,7 +39,7 @@ def count_levels(levels: Tensor, count: Count) -> Counts:
 
 def resolve(count: Count, step: Tensor) -> tuple[Tensor, int | None]:
     """The fan-outs as int64, and the axis counted from the front."""
-    fan_out = torch.ones((), dtype=torch.int64) if count.fan_out is None else count.fan_out
+    fan_out = torch.ones((), dtype=torch.int64, device=step.device) if count.fan_out is None else count.fan_out
     inner = tuple(step.shape)
     if fan_out.is_floating_point() or fan_out.is_complex():
         raise DataError(f"fan-outs of type {fan_out.dtype}; give whole numbers")

@@ -46,12 +46,12 @@ def encode(
     shapes = (tuple(x.shape) for x in (threshold, fan_out) if x is not None)
     way = walk(shape, inputs.stride(), None if held is None else held.stride(), tuple(shapes), axis)
     if way.copy_input:
-        inputs = torch.empty_strided(shape, way.output_strides, dtype=inputs.dtype).copy_(inputs.detach())
+        inputs = inputs.new_empty_strided(shape, way.output_strides).copy_(inputs.detach())
     if way.copy_state and held is not None:
-        held = torch.empty_strided(inner, compact(inner, way.axes)).copy_(held.detach())
+        held = held.new_empty_strided(inner, compact(inner, way.axes)).copy_(held.detach())
     scales = _arranged(_scales(threshold, neuron.firing_boundary), way.broadcast[0], len(inner))
-    outputs = torch.empty_strided(shape, way.output_strides, dtype=inputs.dtype)
-    levels = torch.empty_strided(shape, way.output_strides, dtype=torch.int8) if want_levels else None
+    outputs = inputs.new_empty_strided(shape, way.output_strides)
+    levels = inputs.new_empty_strided(shape, way.output_strides, dtype=torch.int8) if want_levels else None
     work = Work(way, shape[0], inputs.numel())
     counter = None if fan_out is None else Counter(fan_out, axis, way, shape, work.workers)
     has_nan = work.run(
@@ -81,7 +81,7 @@ class Work:
         self.units = math.prod(way.sizes) * parts
         workers = min(torch.get_num_threads(), _most_threads, self.units, size // GRAIN)
         self.workers = workers if workers > 1 and os.getpid() == _home else 1
-        self.scratch = torch.empty(self.workers * (5 + steps) * self.length)
+        self.scratch = torch.empty(self.workers * (5 + steps) * self.length, dtype=torch.float32, device="cpu")
 
     def run(self, *args: Any) -> bool:
         """The loops; whether a potential was NaN."""
@@ -99,7 +99,7 @@ class Work:
 def _scales(threshold: Tensor, boundary: float) -> Tensor:
     """θ, the factor from a potential to a level, and 1/θ: [3, ...], the numbers of `firing.scales_of`."""
     threshold = threshold.to(torch.float32).resolve_neg().contiguous()
-    table = torch.empty((3, *threshold.shape))
+    table = threshold.new_empty((3, *threshold.shape))
     if not _loops.prepare(threshold.data_ptr(), threshold.numel(), firing.EDGE / boundary, table.data_ptr()):
         firing.scales_of(threshold, boundary, torch.float32)  # raises, and says what is wrong
     return table
@@ -109,8 +109,7 @@ def _arranged(table: Tensor, how: Broadcast, dims: int) -> Tensor:
     """A table [k, ...] as it is to lie next to the run."""
     if how.order is None:
         return table.contiguous()
-    shape = table.shape[1:]
-    table = table.reshape(-1, *(1,) * (dims - len(shape)), *shape[max(0, len(shape) - dims) :])
+    table = table.reshape(-1, *(1,) * (dims + 1 - table.dim()), *table.shape[1:])
     table = table.permute(0, *(1 + d for d in how.order))
     if how.sizes is not None:
         table = table.expand(-1, *how.sizes, *(1,) * (dims - len(how.sizes)))
@@ -132,11 +131,11 @@ class Counter:
     def __init__(self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], workers: int) -> None:
         how, steps, inner = way.broadcast[1], shape[0], list(shape[1:])
         self.fan_out = _arranged(fan_out.unsqueeze(0), how, len(inner))  # kept: the loops have its address only
-        self.totals = torch.zeros((workers, steps), dtype=torch.int64)
+        self.totals = fan_out.new_zeros((workers, steps))
         self.along: Tensor | None = None
         if axis is not None:
             del inner[axis]
-            self.along = torch.zeros((workers, steps, *inner), dtype=torch.int32)
+            self.along = fan_out.new_zeros((workers, steps, *inner), dtype=torch.int32)
         self.pointers = (
             self.fan_out.data_ptr(),
             int(how.vector),

@@ -125,15 +125,13 @@ def _broadcast(shape: Shape, inner: Shape, axes: Shape, first: int) -> Broadcast
 
 @lru_cache(maxsize=4096)
 def broadcasts(shape: Shape, inner: Shape) -> bool:
-    """Whether a tensor can be broadcast against one step without making the step larger."""
-    if len(shape) > len(inner) and any(size != 1 for size in shape[: len(shape) - len(inner)]):
-        return False
-    return all(size in (1, inner[d]) for d, size in enumerate(_padded(shape, len(inner))))
+    """Whether a tensor can be broadcast against one step without adding to its axes or their sizes."""
+    return len(shape) <= len(inner) and all(size in (1, inner[d]) for d, size in enumerate(_padded(shape, len(inner))))
 
 
 def _padded(shape: Shape, dims: int) -> Shape:
     """With as many axes as a step has."""
-    return (1,) * (dims - len(shape)) + tuple(shape[max(0, len(shape) - dims) :])
+    return (1,) * (dims - len(shape)) + tuple(shape)
 
 
 def like(shape: Shape, strides: Shape) -> Shape:
