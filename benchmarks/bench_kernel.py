@@ -54,13 +54,13 @@ def goals(runs: int) -> None:
         neuron = Neuron(num_levels=n, lower=0.0)
         fused, copy = best_of(
             10 * runs,
-            lambda neuron=neuron: encode(inputs, threshold, neuron, backend="fused"),  # type: ignore[misc]
+            lambda neuron=neuron: encode(inputs, threshold, neuron, backend="fused"),
             inputs.clone,
         )
         eager, plain = best_of(
             runs,
-            lambda neuron=neuron: encode(inputs, threshold, neuron, backend="eager"),  # type: ignore[misc]
-            lambda neuron=neuron: readable(inputs, threshold, neuron),  # type: ignore[misc]
+            lambda neuron=neuron: encode(inputs, threshold, neuron, backend="eager"),
+            lambda neuron=neuron: readable(inputs, threshold, neuron),
         )
         ratios = f"{eager / fused:8.1f} {plain / fused:11.1f} {fused / copy:8.2f}"
         print(f"{n:3} {fused:8.2f} {copy:8.2f} {eager:8.1f} {plain:9.1f} {ratios}")
@@ -91,10 +91,10 @@ def layouts(runs: int) -> None:
         threshold, free, relu = torch.rand(shape) + 0.5, Neuron(), Neuron(lower=0.0)
         times = best_of(
             runs,
-            lambda x=inputs, h=threshold, n=free: encode(x, h, n),  # type: ignore[misc]
-            lambda x=inputs, h=threshold, n=relu: encode(x, h, n),  # type: ignore[misc]
-            lambda x=inputs, h=threshold, n=relu: encode(x, h, n, want_levels=True),  # type: ignore[misc]
-            lambda x=inputs, h=threshold, n=relu: encode_counted(x, h, n, Count()),  # type: ignore[misc]
+            lambda x=inputs, h=threshold, n=free: encode(x, h, n),
+            lambda x=inputs, h=threshold, n=relu: encode(x, h, n),
+            lambda x=inputs, h=threshold, n=relu: encode(x, h, n, want_levels=True),
+            lambda x=inputs, h=threshold, n=relu: encode_counted(x, h, n, Count()),
             inputs.clone,
         )
         print(f"{name:36} {' '.join(f'{1e6 * ms / inputs.numel():7.2f}' for ms in times)}")

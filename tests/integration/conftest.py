@@ -140,6 +140,12 @@ def examine() -> Examine:
 
 
 @pytest.fixture
+def snapshot() -> Callable[[nn.Module], dict[str, Any]]:
+    """All of a model that a conversion could change, to be compared before and after."""
+    return fingerprint
+
+
+@pytest.fixture
 def settled() -> Callable[..., nn.Module]:
     """A random model whose BatchNorm statistics fit its own activations, ready to be converted."""
 

@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind
 
 from spikecast.errors import CaptureError, DataError
 from spikecast.graph.guards import Guard, from_sympy, symbols
+from spikecast.graph.inplace import is_plain, twin
 from spikecast.graph.inputs import TENSOR
 from spikecast.graph.program import GETITEM, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref
 from spikecast.graph.structure import LEAF, Structure, flatten, unflatten
@@ -55,7 +56,7 @@ def capture(
         with _quiet():
             try:
                 exported = export(flat, tuple(example), dynamic_shapes=(tuple(dims),), strict=False)
-                exported = exported.run_decompositions({})
+                exported = exported if is_plain(exported) else exported.run_decompositions({})
                 program = _Reader(exported, flat, (leaves, structure, places), batch_axis, example, prefix).program()
             except Exception as error:  # torch.export raises many types; all mean "not like this"
                 failures.append(str(error).strip().splitlines()[0][:300] if str(error).strip() else repr(error))
@@ -72,21 +73,25 @@ def capture(
 def _attempts(tensors: list[Tensor], batch: int | None, batch_axis: int) -> Iterator[tuple[list[Tensor], list[Any]]]:
     """What to export, the most general first: every size free, only the batch free, nothing free."""
     if batch is not None:
-        example = [_tiled(t, batch, batch_axis, tensors) for t in tensors]
+        axes = [_axis_of(t, batch, batch_axis) for t in tensors]
+        others = {size for t, axis in zip(tensors, axes, strict=True) for i, size in enumerate(t.shape) if i != axis}
+        count = next(b for b in (2, 3, 5, 7, 11, 13) if b not in others or b == 13)
+        example = [_tiled(t, batch, axis, count) for t, axis in zip(tensors, axes, strict=True)]
         yield example, [dict.fromkeys(range(t.dim()), Dim.AUTO) for t in tensors]
-        is_batch = [t.dim() > batch_axis and t.shape[batch_axis] == batch for t in tensors]
-        yield example, [{batch_axis: Dim.AUTO} if b else {} for b in is_batch]
+        yield example, [{} if axis is None else {axis: Dim.AUTO} for axis in axes]
     yield tensors, [{} for _ in tensors]
 
 
-def _tiled(tensor: Tensor, batch: int, axis: int, tensors: list[Tensor]) -> Tensor:
-    """The tensor with a batch size that no other axis has, so that its symbol cannot be confused, and that is not 1."""
-    if tensor.dim() <= axis or tensor.shape[axis] != batch:
+def _axis_of(tensor: Tensor, batch: int, batch_axis: int) -> int | None:
+    """Where a tensor's batch is: in the same place as the first one's, or in front, as in the mask of an encoder."""
+    return next((i for i in (batch_axis, 0) if tensor.dim() > i and tensor.shape[i] == batch), None)
+
+
+def _tiled(tensor: Tensor, batch: int, axis: int | None, count: int) -> Tensor:
+    """The tensor with `count` samples: a size that no other axis has, so that its symbol cannot be confused."""
+    if axis is None:
         return tensor
-    others = {size for t in tensors for i, size in enumerate(t.shape) if i != axis}
-    size = next(b for b in (2, 3, 5, 7, 11, 13) if b not in others or b == 13)
-    index = torch.arange(size, device=tensor.device) % batch
-    return tensor.index_select(axis, index)
+    return tensor.index_select(axis, torch.arange(count, device=tensor.device) % batch)
 
 
 @contextmanager
@@ -156,6 +161,7 @@ class _Reader:
         self.constants = [TENSOR if i in placed else leaf for i, leaf in enumerate(leaves)]
         self.structure: Structure = {"kind": "call", "form": structure, "constants": self.constants}
         self.names: dict[str, str] = {}
+        self.written: dict[str, str] = {}  # value -> the op that wrote into it, which later readers read instead
         self.tensors: dict[str, Tensor] = {}
         self.inputs: list[Input] = []
         self.nodes: list[Node] = []
@@ -193,12 +199,11 @@ class _Reader:
     def _read_placeholders(self, placeholders: list[fx.Node]) -> None:
         specs = self.exported.graph_signature.input_specs
         user = [n for n, s in zip(placeholders, specs, strict=True) if s.kind == InputKind.USER_INPUT]
-        batch = self.example[0].shape[self.batch_axis] if self.example[0].dim() > self.batch_axis else None
+        batch = self.example[0].shape[self.batch_axis] if self.example[0].dim() > self.batch_axis else -1
         found = []
-        for node in user:
-            shape = node.meta["val"].shape
-            if len(shape) > self.batch_axis and _hint(shape[self.batch_axis]) == batch:
-                found += [s.name for s in _free(shape[self.batch_axis])]
+        for node, tensor in zip(user, self.example, strict=True):
+            axis = _axis_of(tensor, batch, self.batch_axis)
+            found += [] if axis is None else [s.name for s in _free(node.meta["val"].shape[axis])]
         self.symbols = tuple(dict.fromkeys(found))
         constants = {**self.exported.state_dict, **self.exported.constants}
         for node, spec in zip(placeholders, specs, strict=True):
@@ -229,7 +234,7 @@ class _Reader:
         elif isinstance(node.target, torch._ops.HigherOrderOperator):
             raise CaptureError(f"the graph holds control flow ({node.target}); write it without torch.cond or loops")
         else:
-            target = str(node.target)
+            target = str(twin(node.target) if node.target._schema.is_mutable else node.target)
         if any(a in target for a in _ASSERTIONS) or (target.startswith("python.") and not node.users):
             return
         self.nodes.append(
@@ -242,10 +247,15 @@ class _Reader:
                 meta=self._metas(node.meta.get("val")),
             )
         )
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            self.written[cast(fx.Node, node.args[0]).name] = node.name
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, fx.Node):
-            return Ref(self.names.get(value.name, value.name))
+            name = value.name
+            while name in self.written:
+                name = self.written[name]
+            return Ref(self.names.get(name, name))
         if isinstance(value, list | tuple):
             return tuple(self._argument(item) for item in value)
         if isinstance(value, dict):

@@ -10,6 +10,7 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -115,7 +116,7 @@ class Program:
     def meta(self, name: str) -> Meta | tuple[Meta | None, ...] | None:
         return self.metas[name]
 
-    @property
+    @cached_property
     def metas(self) -> dict[str, Meta | tuple[Meta | None, ...] | None]:
         """Meta of every value by name."""
         found: dict[str, Meta | tuple[Meta | None, ...] | None] = {i.name: i.meta for i in self.inputs}
@@ -124,7 +125,7 @@ class Program:
         found.update((node.name, node.meta) for node in self.nodes)
         return found
 
-    @property
+    @cached_property
     def users(self) -> dict[str, list[Node]]:
         """Ops that use each value, each op once."""
         found: dict[str, list[Node]] = {}

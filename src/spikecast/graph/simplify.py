@@ -163,9 +163,9 @@ def _open(writer: Rewriter, node: Node) -> Ref | None:
     metas = {**writer.program.metas, **{n.name: n.meta for n in writer.nodes}}
     q, k, v = (metas[ref.name] for ref in (query, key, value))
     assert isinstance(q, Meta) and isinstance(k, Meta) and isinstance(v, Meta)
-    if node.argument(7, "enable_gqa", False) and q.shape[-3] != k.shape[-3]:
-        key, k = _repeat_heads(writer, node, key, k, q.shape[-3] // k.shape[-3])
-        value, v = _repeat_heads(writer, node, value, v, q.shape[-3] // v.shape[-3])
+    if node.argument(7, "enable_gqa", False):
+        key, k = _repeat_heads(writer, node, key, k, q.shape[-3])
+        value, v = _repeat_heads(writer, node, value, v, q.shape[-3])
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scaled = writer.emit(node, "aten.mul.Tensor", (query, factor), q, "query")
     turned = Meta((*k.shape[:-2], k.shape[-1], k.shape[-2]), k.dtype, _turned_axis(k))
@@ -186,9 +186,12 @@ def _turned_axis(meta: Meta) -> int | None:
     return None if meta.batch_axis is None else swap.get(meta.batch_axis, meta.batch_axis)
 
 
-def _repeat_heads(writer: Rewriter, node: Node, ref: Ref, meta: Meta, times: int) -> tuple[Ref, Meta]:
-    shape = (*meta.shape[:-3], meta.shape[-3] * times, *meta.shape[-2:])
-    wide = Meta(shape, meta.dtype, meta.batch_axis)
+def _repeat_heads(writer: Rewriter, node: Node, ref: Ref, meta: Meta, heads: int) -> tuple[Ref, Meta]:
+    """Every head as often as it takes to have as many as the queries."""
+    times = heads // meta.shape[-3]
+    if times == 1:
+        return ref, meta
+    wide = Meta((*meta.shape[:-3], heads, *meta.shape[-2:]), meta.dtype, meta.batch_axis)
     return writer.emit(node, "aten.repeat_interleave.self_int", (ref, times, meta.rank - 3), wide), wide
 
 

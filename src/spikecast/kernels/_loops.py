@@ -116,7 +116,7 @@ def fire(x, held, out, pulses, t, shrink, unit, scales, lower, upper, neuron):
             room = room if bits < 0 else min(room, i32(space & SIGNED_EXPONENT))
         power = min(power, room)
         pulse = i32(power | i32(bits & SIGN)) if power >= smallest else i32(0)
-        estimate = pulse.view(f32) * at(unit, i) + predicted
+        estimate = i32(pulse).view(f32) * at(unit, i) + predicted
         if lower is not None:
             estimate = lower if estimate < lower else estimate
         if upper is not None:

@@ -1,0 +1,99 @@
+"""Detectors are converted by region: their forward sorts, filters and counts boxes, which no graph can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from spikecast import Config, convert
+from spikecast.graph.structure import flatten
+
+EARLY, LATE = 2, 16
+REGIONS = ["backbone", "head"]
+Images = list[Tensor]
+
+
+def detector(name: str, size: int) -> nn.Module:
+    """A detector of small images that shows its best boxes however unsure it is."""
+    model = torchvision.models.get_model(
+        name,
+        weights=None,
+        weights_backbone=None,
+        num_classes=3,
+        min_size=size,
+        max_size=2 * size,
+        score_thresh=0.0,
+        detections_per_img=20,
+    )
+    for part in model.head.modules():  # as made, the last layers say "nothing here" so firmly that all scores are 0
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+    return model
+
+
+def pictures(*sizes: tuple[int, int]) -> Images:
+    return [torch.rand(3, *size) for size in sizes]
+
+
+def heard(model: nn.Module, name: str, run: Callable[[], Any]) -> list[Tensor]:
+    """What a submodule answers while `run` runs: one flat tensor per call."""
+    found: list[Tensor] = []
+    note = model.get_submodule(name).register_forward_hook(
+        lambda module, args, out: found.append(torch.cat([t.flatten() for t in flatten(out)[0]]).double())
+    )
+    try:
+        run()
+    finally:
+        note.remove()
+    return found
+
+
+def examine(name: str, size: int, settled: Callable[..., nn.Module], before: Callable[[nn.Module], Any]) -> None:
+    batch = pictures((size, size), (size, size + 16))
+    model = settled(detector(name, size), batch)
+    fingerprint = before(model)
+    other = pictures((size + 8, size), (size, size))
+    config = Config(num_steps=LATE, thresholds="quantile")
+    snn = convert(model, [(batch,)], config, regions=REGIONS, strict=True)
+    assert before(model) == fingerprint
+    assert snn.report.unknown == []
+    weighted = [row for row in snn.report.rows if row.macs]
+    assert [row.why for row in weighted if row.status != "spiking"] == ["analog input"]
+    assert {row.scope.split(".")[0] for row in weighted} == set(REGIONS)
+
+    with torch.no_grad():
+        expected, exact = model(other), snn.analog(other)
+        raw = heard(model, "head", lambda: model(other))[0]
+    assert all(len(answer["boxes"]) > 0 for answer in expected)
+    for ours, theirs in zip(exact, expected, strict=True):
+        assert ours.keys() == theirs.keys()
+        torch.testing.assert_close(ours["scores"], theirs["scores"], rtol=1e-3, atol=1e-4)
+
+    answers: list[Any] = []
+    steps = heard(snn.model, "head", lambda: answers.extend(snn.run(other)))
+    assert len(answers) == len(steps) == LATE
+    assert all(answer.keys() == theirs.keys() for answer, theirs in zip(answers[-1], expected, strict=True))
+    errors = [float((step - raw).norm() / raw.norm()) for step in steps]
+    print(f"relative L2 error {errors[EARLY - 1]:.4f} at T={EARLY}, {errors[LATE - 1]:.4f} at T={LATE}")
+    assert errors[LATE - 1] < errors[EARLY - 1] / 2
+    # one call after the other gives the same, as does asking for fewer steps
+    again = heard(snn.model, "head", lambda: list(snn.steps(other, num_steps=2)))
+    assert len(again) == 2
+    assert torch.equal(again[1], steps[1])
+
+
+def test_fcos_small(settled, snapshot) -> None:
+    examine("fcos_resnet50_fpn", 64, settled, snapshot)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fcos_resnet50_fpn", "retinanet_resnet50_fpn", "retinanet_resnet50_fpn_v2"])
+def test_whole(name: str, settled, snapshot) -> None:
+    examine(name, 128, settled, snapshot)
