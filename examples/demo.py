@@ -32,7 +32,11 @@ class ResidualCNN(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU())
         self.block = nn.Sequential(
-            nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16)
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.BatchNorm2d(16),
         )
         self.pool = nn.AvgPool2d(2)
         self.head = nn.Linear(16 * 16, CLASSES)
@@ -69,7 +73,7 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return images[:1297], labels[:1297], images[1297:], labels[1297:]
 
 
-def train(model: nn.Module, images: Tensor, labels: Tensor, epochs: int = 40) -> nn.Module:
+def train(model: nn.Module, images: Tensor, labels: Tensor, epochs: int = 30) -> nn.Module:
     """A few seconds of Adam."""
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
@@ -124,15 +128,18 @@ def chart(results: dict[str, list[dict[str, float]]], key: str, title: str) -> s
     names = "".join(f'<text x="{44 + 130 * i}" y="14" fill="{colours[c]}">{c}</text>' for i, c in enumerate(results))
     return (
         f"<figure><figcaption>{html.escape(title)} (largest value {top:.3g})</figcaption>"
-        f'<svg viewBox="0 0 400 204" role="img" aria-label="{html.escape(title)} by time-step">{lines}{ticks}{names}</svg></figure>'
+        f'<svg viewBox="0 0 400 204" role="img" aria-label="{html.escape(title)} by time-step">'
+        f"{lines}{ticks}{names}</svg></figure>"
     )
 
 
 def write_page(path: Path, sections: list[str]) -> None:
     style = (
-        "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#111;background:#fff}"
+        "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+        "body{color:#111;background:#fff}"
         "table{border-collapse:collapse}td,th{padding:.2rem .6rem;border-bottom:1px solid #8884;text-align:right}"
-        "figure{display:inline-block;width:min(26rem,100%);margin:1rem 1rem 0 0}svg{width:100%}text{font-size:12px;fill:currentColor}"
+        "figure{display:inline-block;width:min(26rem,100%);margin:1rem 1rem 0 0}svg{width:100%}"
+        "text{font-size:12px;fill:currentColor}"
         "pre{overflow:auto;font-size:13px}@media(prefers-color-scheme:dark){body{color:#eee;background:#111}}"
     )
     page = (
@@ -168,10 +175,11 @@ def main() -> None:
         print_table(name, accuracy, results)
         print(f"  {snn.report.summary()}")
         cells = "".join(
-            f"<tr><th>{c}</th>" + "".join(f"<td>{r['accuracy']:.1%}</td>" for r in rows) + "</tr>" for c, rows in results.items()
+            f"<tr><th>{c}</th>" + "".join(f"<td>{r['accuracy']:.1%}</td>" for r in rows) + "</tr>"
+            for c, rows in results.items()
         )
         sections.append(
-            f"<h2>{name}</h2><p>ANN accuracy {accuracy:.1%} on {len(test_x)} test digits. SNN accuracy by time-step:</p>"
+            f"<h2>{name}</h2><p>ANN accuracy {accuracy:.1%} on {len(test_x)} test digits. SNN by time-step:</p>"
             f"<table><tr><th></th>{''.join(f'<th>t={t + 1}</th>' for t in range(STEPS))}</tr>{cells}</table>"
             + chart(results, "agreement", "Agreement with the ANN")
             + chart(results, "spikes", "Spikes per neuron so far")

@@ -355,7 +355,7 @@ class _Tensors(nn.Module):
 
 
 def _buffer_name(name: str) -> str:
-    return name.replace(".", "/")
+    return "/" + name.replace(".", "/")  # never the name of a module's method, such as "to"
 
 
 def neuron_of(site: Site, config: Config) -> Neuron:

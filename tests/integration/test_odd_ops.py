@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+
 class Functional(nn.Module):
     """ReLUs that are calls, and modules that are used more than once."""
 

@@ -13,7 +13,19 @@ from spikecast.graph.program import NEURON
 
 WIDTH = 4
 # What passes spikes on: it moves or averages them.
-MOVES = ("cat", "avg_pool", "mean", "reshape", "transpose", "permute", "slice", "select", "expand", "unsqueeze", "split")
+MOVES = (
+    "cat",
+    "avg_pool",
+    "mean",
+    "reshape",
+    "transpose",
+    "permute",
+    "slice",
+    "select",
+    "expand",
+    "unsqueeze",
+    "split",
+)
 WEIGHTED = ("conv", "linear", "matmul", "bmm", "einsum")
 
 

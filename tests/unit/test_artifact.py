@@ -187,7 +187,7 @@ def test_all_captures_are_saved(tmp_path: Path) -> None:
     half = network.run(x, scale=0.5)
     network.save(tmp_path / "net")
     loaded = spikecast.load(tmp_path / "net")
-    assert len(loaded._plans) == len(network._plans) == 2
+    assert len(loaded.plans) == len(network.plans) == 2
     assert same(loaded.run(x, scale=0.5), half)
     weights = [name for name in safetensors.torch.load_file(tmp_path / "net") if name.startswith("weights/")]
     assert len(weights) == len(loaded.plan.program.tensors)  # shared by both

@@ -82,7 +82,7 @@ MISTAKES = {
         ConfigError, r"no site is called 'relo'; sites are",
     ),
     "strict": (
-        lambda: convert(net(), [X], Config(thresholds="quantile", overrides={"relu": None, "b.input": None}), strict=True),
+        lambda: convert(net(), [X], Config(overrides={"relu": None, "b.input": None}), strict=True),
         StrictError, r"not fed by spikes; remove the override",
     ),
     "no region": (lambda: convert(net(), [X], QUICK, regions=["c"]), ModelError, r"no submodule 'c'; it has a, norm"),

@@ -271,6 +271,13 @@ def test_override_none_leaves_it_analog(program) -> None:
     assert set(sites(planned, "pool")) == {"b.input"}
 
 
+def test_settings_of_one_site(planned) -> None:
+    config = Config(num_levels=5, overrides={"*.pool.*": {"num_levels": 2, "firing_boundary": 0.7}})
+    near, far = (neuron_of(planned.sites[f"models.{name}"], config) for name in ("pool.relu", "chain.c.input"))
+    assert (near.num_levels, near.firing_boundary, near.lower) == (2, 0.7, 0.0)
+    assert (far.num_levels, far.firing_boundary, far.lower) == (5, 0.75, -math.inf)
+
+
 @pytest.mark.parametrize(
     "site", ["chain.c.input", "mixed.d.input.1", "product.matmul.left#2", "pool_concat.max_pool2d"]
 )

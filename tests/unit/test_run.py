@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import spikecast.network
 from spikecast import Config, convert
 from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.theory.firing import level_value
@@ -74,6 +75,17 @@ def test_run_by_hand(name, cnn) -> None:
     assert [t for t, _ in snn.steps(x, num_steps=3)] == [1, 2, 3]
     for limit in (1, 12, 13, 42, 1000):
         assert torch.allclose(snn.run(x, max_batch=limit), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(("limit", "sizes"), [(1, [1] * 7), (12, [2, 2, 2, 1]), (17, [2, 2, 2, 1]), (41, [6, 1])])
+def test_max_batch_bounds_samples_times_steps(limit, sizes, cnn, monkeypatch) -> None:
+    _, x, networks = cnn
+    seen = []
+    monkeypatch.setattr(
+        spikecast.network, "encode", lambda s, *a, **k: (seen.append(s.shape[:2]), encode(s, *a, **k))[1]
+    )
+    networks["rate"].run(x, max_batch=limit)
+    assert seen[::2] == seen[1::2] == [(T, size) for size in sizes]  # two sites
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram, export
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from spikecast.errors import CaptureError, DataError
 from spikecast.graph.guards import Guard, from_sympy, symbols
@@ -21,7 +21,7 @@ from spikecast.graph.inputs import TENSOR
 from spikecast.graph.program import GETITEM, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref
 from spikecast.graph.structure import LEAF, Structure, flatten, unflatten
 
-_TENSOR = object()  # stands for a tensor among the leaves of an answer
+_MADE = object()  # stands for a tensor or a size, which the graph makes, among the leaves of an answer
 _ASSERTIONS = ("_assert", "sym_constrain_range", "_check")
 _SIZE_NAMES = {function: name for name, function in SIZE_OPS.items()} | {
     torch.sym_int: "size.int",
@@ -131,15 +131,18 @@ class _Flat(nn.Module):
         self._call = (leaves, structure, places)
         self.answer = _Answer()
 
-    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, *tensors: Tensor) -> tuple[Any, ...]:
         leaves, structure, places = self._call
         filled = list(leaves)
         for place, tensor in zip(places, tensors, strict=True):
             filled[place] = tensor
         args, kwargs = unflatten(structure, filled)
         out, form = flatten(self.model(*args, **kwargs))
-        self.answer.note([_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in out], form)
-        return tuple(leaf for leaf in out if isinstance(leaf, Tensor))
+        if any(isinstance(leaf, torch.SymInt) for leaf in out):
+            raise CaptureError("the model answers a size; only with that size fixed is it a constant")
+        made = [isinstance(leaf, Tensor | torch.SymInt | torch.SymFloat) for leaf in out]
+        self.answer.note([_MADE if m else leaf for m, leaf in zip(made, out, strict=True)], form)
+        return tuple(leaf for m, leaf in zip(made, out, strict=True) if m)
 
 
 class _Reader:
@@ -182,8 +185,10 @@ class _Reader:
                     f"the graph holds control flow ({node.target}); write it without torch.cond or loops"
                 )
         leaves, form = self.flat.answer.leaves, self.flat.answer.form
-        rest = iter(outputs)
-        filled = tuple(next(rest) if leaf is _TENSOR else leaf for leaf in leaves)
+        # a model that writes to its input or its buffers has those values among the outputs, before its own
+        own = [o.kind == OutputKind.USER_OUTPUT for o in self.exported.graph_signature.output_specs]
+        rest = (out for out, is_own in zip(outputs, own, strict=True) if is_own)
+        filled = tuple(next(rest) if leaf is _MADE else leaf for leaf in leaves)
         guards = self._guards()
         return Program(
             inputs=tuple(self.inputs),

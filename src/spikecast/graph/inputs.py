@@ -13,7 +13,6 @@ from spikecast.graph.guards import evaluate
 from spikecast.graph.program import Program
 from spikecast.graph.structure import Structure, flatten
 
-
 TENSOR = "<tensor>"  # stands for a tensor among the leaves of a call; None is an argument like others
 
 

@@ -78,6 +78,7 @@ class _Planner:
         self.identity: dict[str, str] = {}  # value -> the identity site beside it
         self.moved: dict[str, str] = {}
         self.skipped: set[str] = set()  # rectifiers that are passed by, their neuron sits behind a pool
+        self.analog: set[str] = set()  # rectifiers whose neuron an override left out
         self.swaps: dict[tuple[str, str], str] = {}  # (op, value) -> site whose output it reads instead
         self.fed: dict[str, str] = {}
 
@@ -86,7 +87,7 @@ class _Planner:
             if node.op in _POOLS:
                 self._neuron_behind_pool(node)
         for node in self.program.nodes:
-            if self.roles[node.name] is Role.RECTIFIER and node.name not in self.skipped:
+            if self.roles[node.name] is Role.RECTIFIER and node.name not in self.skipped | self.analog:
                 low, high = interval(node) or (-math.inf, math.inf)
                 self._add_site(self.labels[node.name], node.args[0].name, node.name, low, high)
         raw = self._raw_values()
@@ -100,6 +101,8 @@ class _Planner:
     def _neuron_behind_pool(self, pool: Node) -> None:
         """max(relu(x)) = relu(max(x)): where nobody else reads the rectifier, the neuron goes behind the pool."""
         source = self.by_name.get(pool.args[0].name)
+        if not isinstance(pool.meta, Meta):  # one that answers where the maxima lie as well
+            return
         if source is None or self.users[source.name] != [pool] or source.name in self.outputs:
             return
         parts = [source]
@@ -117,6 +120,8 @@ class _Planner:
         if self._add_site(name, pool.name, pool.name, low, high):
             self.skipped |= {p.name for p in parts}
             self.moved.update((p.name, name) for p in parts)
+        else:
+            self.analog |= {p.name for p in parts}
 
     def _raw_values(self) -> set[str]:
         """Values that are the network's own input, moved, scaled or shifted."""

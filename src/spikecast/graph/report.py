@@ -111,7 +111,7 @@ def report_of(plan: Plan, original: Program, *, foldable: bool = True, notes: tu
     """The report of a plan; `original` is the program before neurons went in."""
     metas = original.metas
     by_source = {n.name: n.kwargs["site"] for n in plan.program.nodes if n.target == NEURON}
-    fed_by = {n.name: _sites_read(n.inputs, by_source) for n in plan.program.nodes}
+    fed_by = _feeding_sites(plan)
     still = still_values(original)
     rows: list[Row] = []
     for node in original.nodes:
@@ -137,6 +137,15 @@ def report_of(plan: Plan, original: Program, *, foldable: bool = True, notes: tu
     return Report(tuple(rows), len(plan.sites), foldable, notes)
 
 
-def _sites_read(inputs: list[str], by_source: dict[str, str]) -> str | None:
-    found = [by_source[name] for name in inputs if name in by_source]
-    return ", ".join(found) or None
+def _feeding_sites(plan: Plan) -> dict[str, str | None]:
+    """For each op the sites whose spikes it reads, also through ops that only move or average them."""
+    carried: dict[str, list[str]] = {}
+    found: dict[str, str | None] = {}
+    for node in plan.program.nodes:
+        sites = list(dict.fromkeys(site for name in node.inputs for site in carried.get(name, [])))
+        found[node.name] = ", ".join(sites) or None
+        if node.target == NEURON:
+            carried[node.name] = [node.kwargs["site"]]
+        elif plan.roles.get(node.name) is Role.SHAPE:
+            carried[node.name] = sites
+    return found

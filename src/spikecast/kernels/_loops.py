@@ -79,7 +79,7 @@ def prepare(threshold, count, factor, table):
     for i in range(count):
         to_level = f32(factor / np.float64(theta[i]))
         inverse = f32(1.0 / np.float64(theta[i]))
-        fit &= theta[i] > 0 and to_level > 0 and to_level < np.inf and inverse > 0 and inverse < np.inf
+        fit &= (theta[i] > 0) & (to_level > 0) & (to_level < np.inf) & (inverse > 0) & (inverse < np.inf)
         out[i] = theta[i]
         out[count + i] = to_level
         out[2 * count + i] = inverse
@@ -285,11 +285,11 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
     offsets = np.zeros(geometry.shape[0], np.int64)
     lowest = None if lower is None else f32(lower)
     highest = None if upper is None else f32(upper)
-    rows, filled = geometry[SIZE].prod(), -1
+    parts, filled = (run + length - 1) // length, -1
     largest = i32(0)
     for unit in range(units[0], units[1]):
-        locate(unit % rows, geometry, offsets)
-        part = unit // rows * length
+        locate(unit // parts, geometry, offsets)
+        part = unit % parts * length
         n = min(length, run - part)
         first = offsets[SCALES] + (0 if vector is None else part)
         scales = scales_at(table, first, num_scales, n, vector)

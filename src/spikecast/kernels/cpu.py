@@ -19,8 +19,8 @@ from spikecast.kernels.layout import Broadcast, Walk, compact, walk
 from spikecast.theory import firing
 from spikecast.theory.neuron import Encoded, Neuron
 
-BLOCK = 2048  # neurons whose steps are computed together: what they hold stays in the first-level cache
-TABLE = 1 << 14  # thresholds times steps that are divided once for all rows: they stay in the second-level cache
+BLOCK = 4096  # neurons whose steps are computed together: what they hold stays in cache from step to step
+TABLE = 1 << 15  # thresholds times steps that are divided once for all rows: they stay in the second-level cache
 GRAIN = 1 << 16  # neurons times steps that are worth a thread
 IS_FLOAT16 = {torch.float32: None, torch.float16: True, torch.bfloat16: False}  # the types there are loops for
 
