@@ -21,7 +21,7 @@ from spikecast.graph.inputs import TENSOR
 from spikecast.graph.program import GETITEM, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref
 from spikecast.graph.structure import LEAF, Structure, flatten, unflatten
 
-_MADE = object()  # stands for a tensor or a size, which the graph makes, among the leaves of an answer
+_TENSOR = object()  # stands for a tensor among the leaves of an answer
 _ASSERTIONS = ("_assert", "sym_constrain_range", "_check")
 _SIZE_NAMES = {function: name for name, function in SIZE_OPS.items()} | {
     torch.sym_int: "size.int",
@@ -131,7 +131,7 @@ class _Flat(nn.Module):
         self._call = (leaves, structure, places)
         self.answer = _Answer()
 
-    def forward(self, *tensors: Tensor) -> tuple[Any, ...]:
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         leaves, structure, places = self._call
         filled = list(leaves)
         for place, tensor in zip(places, tensors, strict=True):
@@ -140,9 +140,8 @@ class _Flat(nn.Module):
         out, form = flatten(self.model(*args, **kwargs))
         if any(isinstance(leaf, torch.SymInt) for leaf in out):
             raise CaptureError("the model answers a size; only with that size fixed is it a constant")
-        made = [isinstance(leaf, Tensor | torch.SymInt | torch.SymFloat) for leaf in out]
-        self.answer.note([_MADE if m else leaf for m, leaf in zip(made, out, strict=True)], form)
-        return tuple(leaf for m, leaf in zip(made, out, strict=True) if m)
+        self.answer.note([_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in out], form)
+        return tuple(leaf for leaf in out if isinstance(leaf, Tensor))
 
 
 class _Reader:
@@ -188,7 +187,7 @@ class _Reader:
         # a model that writes to its input or its buffers has those values among the outputs, before its own
         own = [o.kind == OutputKind.USER_OUTPUT for o in self.exported.graph_signature.output_specs]
         rest = (out for out, is_own in zip(outputs, own, strict=True) if is_own)
-        filled = tuple(next(rest) if leaf is _MADE else leaf for leaf in leaves)
+        filled = tuple(next(rest) if leaf is _TENSOR else leaf for leaf in leaves)
         guards = self._guards()
         return Program(
             inputs=tuple(self.inputs),
