@@ -114,7 +114,7 @@ class SpikingNetwork(nn.Module):
 
     def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
         """Give every site its base thresholds."""
-        self.theta = _Tensors(thresholds)
+        self.theta = _Tensors(thresholds).train(self.training)
 
     def add_note(self, note: str) -> None:
         """Say something in the report that no row says."""

@@ -286,6 +286,27 @@ def test_a_network_without_neurons() -> None:
     assert torch.allclose(snn.anytime(x)[0], model(x).detach(), atol=1e-6)
 
 
+class Names(nn.Module):
+    """Constants that are called like methods of a module, as the ops are that make them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x):
+        table = torch.arange(4).to(x.dtype) * torch.ones(4).type(x.dtype).float()
+        return self.line(x + torch.arange(4).to(x.dtype)).relu() * table
+
+
+def test_names_that_a_module_has_already() -> None:
+    model, x = Names().eval(), torch.randn(3, 4)
+    snn = convert(model, [x], CONFIGS["differential"])
+    assert torch.allclose(snn.analog(x), model(x).detach(), atol=1e-5)
+    snn.set_thresholds({"to": torch.ones(1), "a.b": torch.zeros(2), "training": torch.ones(3), "to.x": torch.zeros(4)})
+    assert [len(snn.threshold(name)) for name in ("to", "a.b", "training", "to.x")] == [1, 2, 3, 4]
+    assert snn.theta.training is False
+
+
 def test_only_neurons() -> None:
     snn = convert(nn.ReLU().eval(), [torch.rand(64, 5)], Config(num_steps=16, thresholds="quantile"))
     x = torch.rand(3, 5) - 0.3
