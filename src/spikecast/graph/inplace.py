@@ -54,7 +54,7 @@ def is_plain(exported: ExportedProgram) -> bool:
         if op is None or not _is_readable(op, node):
             return False
         if mutates:
-            source = owner.get(node.args[0])
+            source = owner.get(node.args[0]) if node.args else None
             if source is None or source in shared or not _keeps_type(node):
                 return False
             owner[node] = source
@@ -74,8 +74,8 @@ def _is_readable(op: torch._ops.OpOverload, node: fx.Node) -> bool:
     name = _name(op)
     if name not in _KNOWN:
         return "_assert" in name
-    if (name == "aten.batch_norm" and node.args[5]) or (name in _DROPOUTS and node.args[2]):
-        return False
+    if (name == "aten.batch_norm" and node.args[5:6] != (False,)) or (name in _DROPOUTS and node.args[2:3] != (False,)):
+        return False  # as in training
     is_view = any(a.alias_info is not None for a in op._schema.arguments)
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
     return not (is_view and composite) or name in _VIEWS
