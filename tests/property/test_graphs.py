@@ -13,19 +13,7 @@ from spikecast.graph.program import NEURON
 
 WIDTH = 4
 # What passes spikes on: it moves or averages them.
-MOVES = (
-    "cat",
-    "avg_pool",
-    "mean",
-    "reshape",
-    "transpose",
-    "permute",
-    "slice",
-    "select",
-    "expand",
-    "unsqueeze",
-    "split",
-)
+MOVES = ("cat", "avg_pool", "mean", "reshape", "transpose", "permute", "slice", "select", "expand", "split", "flatten")
 WEIGHTED = ("conv", "linear", "matmul", "bmm", "einsum")
 
 
@@ -115,11 +103,16 @@ class Net(nn.Module):
         return self.head(values[-1].mean((2, 3)))
 
 
-RECIPES = st.lists(
-    st.one_of(st.sampled_from(sorted(BLOCKS)), st.tuples(st.sampled_from(JOINS), st.integers(0, 7))),
-    min_size=1,
-    max_size=7,
+# A bend, something between, and something weighted or a join: what decides where neurons go is their order.
+BENDS = ("relu", "relu", "relu6", "clamp", "gelu", "silu", "leaky", None)
+BETWEEN = ("group norm", "max pool", "average", "gate", None, None)
+WEIGHTS = ("conv", "grouped", "norm", "up", "attend", "last")
+STEPS = st.tuples(
+    st.sampled_from(BENDS),
+    st.sampled_from(BETWEEN),
+    st.one_of(st.sampled_from(WEIGHTS), st.tuples(st.sampled_from(JOINS), st.integers(0, 7))),
 )
+RECIPES = st.lists(STEPS, min_size=1, max_size=3).map(lambda steps: [b for step in steps for b in step if b])
 CONFIGS = st.builds(
     Config,
     num_steps=st.just(4),
@@ -178,5 +171,5 @@ def test_random_networks(recipe, config, seed) -> None:
     assert snn.foldable
     assert torch.allclose(folded[:4], stepwise, atol=1e-8)
     assert torch.allclose(snn.run(x, max_batch=8), stepwise, atol=1e-8)
-    assert error(folded[31]) < max(error(folded[1]), 2e-3)  # a neuron that is all but silent may stay so
+    assert error(folded[31]) < max(error(folded[1]), 0.02)  # where all but the biases is small, T = 2 may be lucky
     assert_fed_by_spikes(snn)
