@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -65,6 +66,10 @@ class Config:
     initial_potential: float = 0.0
     overrides: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     seed: int = 0
+
+    def __new__(cls, *_: Any, **given: Any) -> Config:
+        _refuse_unknown(given, [f.name for f in dataclasses.fields(cls)])  # before __init__ would, in Python's words
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         _whole("num_steps", self.num_steps, 1, MAX_STEPS)
@@ -128,11 +133,15 @@ class Config:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Config:
         """The settings in a dict; an unknown key is an error that lists the known ones."""
-        known = [f.name for f in dataclasses.fields(cls)]
-        for key in values:
-            if key not in known:
-                raise ConfigError(f"unknown setting {key!r}; the settings are {', '.join(known)}")
         return cls(**values)
+
+
+def _refuse_unknown(given: Iterable[str], known: list[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ConfigError(f"unknown setting {name!r}{hint}; the settings are {', '.join(known)}")
 
 
 def _whole(name: str, value: object, low: int, high: int) -> None:

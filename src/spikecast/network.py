@@ -224,6 +224,12 @@ class SpikingNetwork(nn.Module):
 
         save(self, path)
 
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load weights and thresholds; graphs made for other input forms hold the old weights and are forgotten."""
+        del self.plans[1:]
+        self._recapture = ()
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SpikingNetwork:
         for name, weight in self.weights.named_buffers():
             if weight.is_floating_point() and (made := fn(weight.new_empty(0)).dtype) != weight.dtype:

@@ -105,7 +105,7 @@ def search_thresholds(
     search = Search(network.sites, network.neurons, network.config, thresholds, wanted)
     execution = network.execution(planned.program)
     execution.start(tensors)
-    steps = network.config.num_steps + 1  # the first one is the ANN
+    steps = network.config.num_steps
     if network.foldable:
         execution.advance(search, steps)
     else:

@@ -218,10 +218,10 @@ class RegionNetwork(nn.Module):
             network.set_thresholds({name: search.thresholds[name] for name in network.sites})
 
     def _listen(self, region: Region, call: Call) -> list[list[Tensor]]:
-        """The tensors of a region's first call: in the ANN, then in each spiking step."""
+        """The tensors of a region's first call in each step."""
         found: list[list[Tensor]] = []
-        for t in range(self.config.num_steps + 1):
-            self._begin(max(t, 1), spiking=t > 0)
+        for t in range(1, self.config.num_steps + 1):
+            self._begin(t, spiking=True)
             region.heard = []
             self.model(*call[0], **call[1])
             found.append(region.heard[0])

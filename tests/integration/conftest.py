@@ -79,11 +79,11 @@ def check_report(report: Report, first_layers: int) -> None:
     assert len(weighted) > len(analog)
 
 
-def check_steps(snn: SpikingNetwork, args: Sequence[Any], kwargs: Mapping[str, Any], axis: int) -> None:
-    """`steps` gives what `run` gives.
+def run_and_steps(snn: SpikingNetwork, args: Sequence[Any], kwargs: Mapping[str, Any], axis: int) -> Tensor:
+    """How far `run` and `steps` are apart in the median sample, after each of three steps.
 
     oneDNN may round a convolution otherwise when steps lie in its batch. That tips a spike once in a while, and one
-    spike can change all that follows in a random net: so oneDNN is off, and the median sample is what counts.
+    spike can change all that follows in a random net: so oneDNN is off here.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the build lacks
@@ -91,9 +91,8 @@ def check_steps(snn: SpikingNetwork, args: Sequence[Any], kwargs: Mapping[str, A
             answers = tensors(snn.run(*args, num_steps=3, **kwargs))
             found = list(snn.steps(*args, num_steps=3, **kwargs))
     assert [t for t, _ in found] == [1, 2, 3]
-    for t, answer in found:
-        apart = by_sample([leaf[t - 1] for leaf in answers], tensors(answer), axis)
-        assert apart.median() <= 1e-5, f"run and steps differ at step {t}: {apart}"
+    apart = [by_sample([leaf[t - 1] for leaf in answers], tensors(answer), axis) for t, answer in found]
+    return torch.stack(apart).median(1).values
 
 
 @torch.no_grad()
@@ -105,6 +104,7 @@ def _examine(
     first_layers: int = 1,
     batch_axis: int = 0,
     foldable: bool | None = True,
+    exact_steps: bool = True,
     named: Mapping[str, Any] | None = None,
 ) -> SpikingNetwork:
     """Convert a model and hold the outcome against it; `args` and `named` are a call it was not calibrated on."""
@@ -122,11 +122,13 @@ def _examine(
 
     answers = snn.run(*args, num_steps=LATE, **kwargs)
     assert flatten(answers)[1] == flatten(expected)[1]
-    check_steps(snn, args, kwargs, batch_axis)
-    early, late = (
-        float(by_sample([leaf[t - 1] for leaf in tensors(answers)], tensors(expected), batch_axis).median())
-        for t in (EARLY, LATE)
-    )
+    own = [
+        by_sample([leaf[t] for leaf in tensors(answers)], tensors(expected), batch_axis).median() for t in range(LATE)
+    ]
+    # Matrix products round by the number of their rows, too; with very many neurons that is bound to tip a spike.
+    apart = run_and_steps(snn, args, kwargs, batch_axis)
+    assert all(a <= (1e-5 if exact_steps else float(o)) for a, o in zip(apart.tolist(), own[:3], strict=True)), apart
+    early, late = float(own[EARLY - 1]), float(own[LATE - 1])
     print(f"relative L2 error {early:.4f} at T={EARLY}, {late:.4f} at T={LATE}")
     assert late < early / 2
     assert early < 1, "at T = 2 the answer should have something of the model's"

@@ -97,7 +97,8 @@ def _measure(given: Case, config: Config) -> Measured:
 
 def _row(name: str, config: Config, images: int, found: Measured) -> str:
     scale = f" x{config.threshold_scale:g}" if config.threshold_scale != 1 else ""
-    head = f"{name:<10} n={config.num_levels} {config.coding:<12} {config.thresholds + scale:<14} {images:>5} images"
+    method = f"{config.thresholds}{scale} by {config.granularity}"
+    head = f"{name:<10} n={config.num_levels} {config.coding:<12} {method:<23} {images:>5} images"
     ann = f"ANN {100 * found.ann:.1f}"
     accuracy = " ".join(f"{100 * a:5.1f}" for a in found.accuracy)
     agreement = " ".join(f"{100 * a:5.1f}" for a in found.agreement)

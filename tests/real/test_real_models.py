@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -56,14 +57,20 @@ def test_differential_beats_rate_with_fewer_spikes(measured: Measure, name: str,
 
 
 @pytest.mark.slow
-def test_search_halves_the_loss_of_the_papers_setting_on_vit(measured: Measure) -> None:
-    """ViT-Tiny, n = 8, 800 images: in-loop search against the 99.9 % quantile times 4, in the same run."""
-    paper = measured(
-        "ViT-Tiny", Config(num_steps=4, num_levels=8, thresholds="quantile", threshold_scale=4.0), images=800
-    )
+def test_search_beats_the_papers_setting_on_vit(measured: Measure) -> None:
+    """ViT-Tiny, n = 8, 800 images: in-loop search against the 99.9 % quantile times 4, in the same run.
+
+    With one threshold per layer the search at least halves the loss at T = 2 and loses less at T = 4. With one per
+    channel, as the paper says, the quantile is itself far better: there the search has to be ahead, not twice as good.
+    """
     search = measured("ViT-Tiny", Config(num_steps=4, num_levels=8, thresholds="search"), images=800)
-    assert search.ann - search.accuracy[1] <= (paper.ann - paper.accuracy[1]) / 2
-    assert search.ann - search.accuracy[3] < paper.ann - paper.accuracy[3]
+    paper = Config(num_steps=4, num_levels=8, thresholds="quantile", threshold_scale=4.0)
+    layer = measured("ViT-Tiny", dataclasses.replace(paper, granularity="layer"), images=800)
+    assert search.ann - search.accuracy[1] <= (layer.ann - layer.accuracy[1]) / 2
+    assert search.ann - search.accuracy[3] < layer.ann - layer.accuracy[3]
+    channel = measured("ViT-Tiny", paper, images=800)
+    assert search.accuracy[1] > channel.accuracy[1]
+    assert all(search.agreement[t] > channel.agreement[t] for t in range(4))
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ MISTAKES = {
     "settings": (lambda: convert(net(), [X], {"num_steps": 2}), ConfigError, r"config is a dict"),
     "T = 0": (lambda: Config(num_steps=0), ConfigError, r"num_steps=0 must be"),
     "n = 0": (lambda: Config(num_levels=0), ConfigError, r"num_levels=0 must be"),
-    "field": (lambda: Config.from_json({"steps": 3}), ConfigError, r"unknown setting 'steps'; the settings are"),
+    "field": (lambda: Config.from_json({"steps": 3}), ConfigError, r"unknown setting 'steps' .*; the settings are"),
     "pattern": (
         lambda: convert(net(), [X], Config(thresholds="quantile", overrides={"relo": None})),
         ConfigError, r"no site is called 'relo'; sites are",

@@ -53,11 +53,15 @@ def test_json_of_some_settings_only() -> None:
 
 
 def test_unknown_setting() -> None:
-    with pytest.raises(ConfigError, match=r"unknown setting 'num_step'; the settings are num_steps, ") as error:
+    with pytest.raises(
+        ConfigError, match=r"unknown setting 'num_step' \(did you mean 'num_steps'\?\); the settings"
+    ) as error:
         Config.from_json({"num_step": 3})
     assert "\n" not in str(error.value)
-    with pytest.raises((TypeError, ConfigError), match="num_step"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'num_step' \(did you mean"):
         Config(num_step=3)
+    with pytest.raises(ConfigError, match=r"unknown setting 'zzz'; the settings are num_steps, "):
+        dataclasses.replace(Config(), zzz=3)
 
 
 BAD = [

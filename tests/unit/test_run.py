@@ -232,6 +232,20 @@ def test_state_dict_holds_weights_and_thresholds(cnn) -> None:
     assert torch.equal(snn(x), expected)
 
 
+def test_loaded_weights_hold_for_every_input_form() -> None:
+    """A graph made for another size would hold the model's own weights, so there is none after loading others."""
+    model = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (3, 4, 4)), nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Conv2d(2, 1, 1))
+    snn = spikecast.convert(model.eval(), [torch.randn(4, 48)], spikecast.Config(thresholds="quantile"))
+    other = torch.randn(4, 3, 16)
+    snn(other)  # takes another graph
+    state = {k: v * (0.5 if k.startswith("weights.") else 1) for k, v in snn.state_dict().items()}
+    snn.load_state_dict(state)
+    with pytest.raises(DataError, match="convert the model again"):
+        snn(other)
+    x = torch.randn(4, 48)
+    assert not torch.allclose(snn(x), model(x), rtol=0.3)
+
+
 def test_to_another_type_is_refused(cnn) -> None:
     snn = copy.deepcopy(cnn[2]["differential"])
     before = {k: v.clone() for k, v in snn.state_dict().items()}

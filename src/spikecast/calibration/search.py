@@ -1,8 +1,11 @@
 """In-loop search: each site's thresholds are chosen on the inputs that the converted layers before it really make.
 
-All steps of a small batch go through the network layer by layer, and beside them, as one more step, the ANN itself.
-When a site is reached, a handful of scales of its starting threshold are tried with the real neuron, and the one that
-comes closest to the ANN's own activation is kept per channel. Only neurons run repeatedly, never a convolution.
+All steps of a small batch go through the network layer by layer. When a site is reached, a handful of scales of its
+starting threshold are tried with the real neuron, and per channel the one is kept that comes closest to what an exact
+neuron would send at each step. Only neurons run repeatedly, never a convolution.
+
+Closest to the exact neuron on the same inputs, not to the ANN's own activation: what the layers before got wrong cannot
+be mended here, and a score that counts it rewards neurons for sending less (docs/method.md has the measurements).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ FLOOR = 1e-6  # of the layer's mean power: a channel below it is as good as sile
 
 @dataclass
 class Search:
-    """The neuron function of a run whose first step is the ANN; changes thresholds as it goes."""
+    """The neuron function of a run that changes thresholds as it goes."""
 
     sites: Mapping[str, Site]
     neurons: Mapping[str, Neuron]
@@ -37,48 +40,48 @@ class Search:
     wanted: set[str]
 
     def __call__(self, name: str, steps: Tensor) -> Tensor:
-        """The first step passes exactly; the others through the neuron with the best threshold."""
-        site, neuron = self.sites[name], self.neurons[name]
-        analog = steps[:1].clamp(site.lower, site.upper) if site.is_rectifier else steps[:1]
-        threshold = self.thresholds[name]
+        """All steps of a site through its neuron, with the best threshold."""
+        neuron = self.neurons[name]
         if name in self.wanted:
-            threshold = self.thresholds[name] = self._best(site, neuron, steps[1:], analog[0], threshold)
-        return torch.cat([analog, encode(steps[1:], threshold, neuron).estimates])
+            self.thresholds[name] = self._best(self.sites[name], neuron, steps, self.thresholds[name])
+        return encode(steps, self.thresholds[name], neuron).estimates
 
-    def _best(self, site: Site, neuron: Neuron, steps: Tensor, target: Tensor, start: Tensor) -> Tensor:
+    def _best(self, site: Site, neuron: Neuron, steps: Tensor, start: Tensor) -> Tensor:
         """The start times the scale with the least score, channel by channel."""
         own = self.config.at(site.name)
         assert own is not None
         axes = channel_axes(site, own.granularity)
-        steps, target = _some_samples(site, steps, target)
-        power = by_channel(target.float().square(), axes).mean(1)
+        steps = _some_samples(site, steps)
+        exact = steps.clamp(site.lower, site.upper) if site.is_rectifier else steps
+        power = _sum_of_squares(_late(exact), axes)
         power = power.clamp_min(float(power.mean()) * FLOOR).clamp_min(torch.finfo(torch.float32).tiny)
-        scores = torch.stack(
-            [self._score(neuron, steps, target, start * s, axes, power, own.search_penalty) for s in SCALES]
-        )
-        first = (scores <= scores.amin(0) + TIE).int().argmax(0)  # of equals, the largest threshold
+        scores = []
+        for scale in SCALES:
+            out = encode(steps, start * scale, neuron, want_levels=own.search_penalty > 0)
+            score = _sum_of_squares(_late(out.estimates), axes, minus=_late(exact)) / power
+            if out.levels is not None:
+                fired = torch.stack([by_channel((level != 0).float(), axes).mean(1) for level in out.levels])
+                score = score + own.search_penalty * fired.sum(0)
+            scores.append(score)
+        table = torch.stack(scores)
+        first = (table <= table.amin(0) + TIE).int().argmax(0)  # of equals, the largest threshold
         return start * torch.tensor(SCALES, dtype=start.dtype, device=start.device)[first].reshape(start.shape)
 
-    def _score(
-        self, neuron: Neuron, steps: Tensor, target: Tensor, threshold: Tensor, axes: tuple[int, ...],
-        power: Tensor, penalty: float,
-    ) -> Tensor:  # fmt: skip
-        """Mean over t ≥ 2 of the squared relative error, plus what the spikes cost."""
-        out = encode(steps, threshold, neuron, want_levels=penalty > 0)
-        late = out.estimates[1:] if len(steps) > 1 else out.estimates
-        error = torch.zeros_like(power)
-        for estimate in late:
-            error += by_channel((estimate - target).float().square_(), axes).mean(1)
-        score = error / (len(late) * power)
-        if out.levels is not None:
-            score = score + penalty * sum(by_channel((level != 0).float(), axes).mean(1) for level in out.levels)
-        return score
+
+def _late(steps: Tensor) -> Tensor:
+    """The steps that count: the first answer is coarse whatever the threshold, so it has no say where there are more."""
+    return steps[1:] if len(steps) > 1 else steps
 
 
-def _some_samples(site: Site, steps: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def _sum_of_squares(steps: Tensor, axes: tuple[int, ...], minus: Tensor | None = None) -> Tensor:
+    """Squares of all steps (of their difference from others) by channel; one step at a time is in memory."""
+    parts = (step if minus is None else step - minus[t] for t, step in enumerate(steps))
+    return torch.stack([by_channel(part.float().square(), axes).mean(1) for part in parts]).sum(0)
+
+
+def _some_samples(site: Site, steps: Tensor) -> Tensor:
     """As many samples of a site as it takes to compare scales."""
-    axis = site.meta.batch_axis
-    if axis is None or target.numel() <= ENOUGH:
-        return steps, target
-    count = max(1, target.shape[axis] * ENOUGH // target.numel())
-    return steps.narrow(axis + 1, 0, count), target.narrow(axis, 0, count)
+    axis, size = site.meta.batch_axis, steps[0].numel()
+    if axis is None or size <= ENOUGH:
+        return steps
+    return steps.narrow(axis + 1, 0, max(1, steps.shape[axis + 1] * ENOUGH // size))

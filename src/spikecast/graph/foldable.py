@@ -13,7 +13,7 @@ from spikecast.graph.inputs import batch_size, take
 from spikecast.graph.plan import Plan
 from spikecast.graph.program import Ref
 
-TOLERANCE = 1e-3
+TOLERANCE = 1e-3  # or a few roundings, where the type is coarser than that
 
 
 @torch.no_grad()
@@ -74,4 +74,5 @@ def _differ(a: Tensor, b: Tensor) -> bool:
         return not torch.equal(a, b)
     finite = torch.isfinite(b)
     distance = torch.where(finite, a - b, 0.0).double().norm()
-    return float(distance) > TOLERANCE * float(torch.where(finite, b, 0.0).double().norm()) + 1e-12
+    tolerance = max(TOLERANCE, 8 * torch.finfo(b.dtype).eps)
+    return float(distance) > tolerance * float(torch.where(finite, b, 0.0).double().norm()) + 1e-12
