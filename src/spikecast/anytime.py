@@ -16,8 +16,9 @@ from spikecast.errors import ConfigError, DataError
 from spikecast.graph.inputs import batch_size
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
-from spikecast.network import NeuronStates, checked_steps
+from spikecast.network import checked_steps
 from spikecast.outputs import Place, batch_place, with_sizes
+from spikecast.states import NeuronStates
 
 if TYPE_CHECKING:
     from spikecast.network import SpikingNetwork

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.network import NeuronStates, checked_steps
+from spikecast.network import checked_steps
 from spikecast.outputs import stacked
+from spikecast.states import NeuronStates
 
 if TYPE_CHECKING:
     from spikecast.graph.plan import Plan

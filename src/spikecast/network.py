@@ -5,75 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from spikecast.chunks import run_in_chunks
 from spikecast.config import MAX_STEPS, Config
 from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.graph.execute import Execution
-from spikecast.graph.inputs import batch_size, call_leaves, check_finite, misfit, take
+from spikecast.graph.inputs import call_leaves, check_finite, misfit
 from spikecast.graph.plan import Plan, Site
-from spikecast.graph.program import NEURON, Program, Ref
+from spikecast.graph.program import Program, Ref
 from spikecast.graph.report import Report
 from spikecast.graph.structure import unflatten
-from spikecast.kernels import encode
-from spikecast.outputs import Place, batch_place, join, stacked, unfolded, with_sizes
+from spikecast.states import NeuronStates, Recorded
 from spikecast.theory.neuron import Neuron
 
-MAX_BATCH = 128  # samples times steps that lie in memory at once, unless the caller says otherwise
-
 Recapture = Callable[[Sequence[Any], Mapping[str, Any]], Plan]
-
-
-class Recorded(NamedTuple):
-    """What one site did: its estimate after each step, and the signed level it fired (0 silent, ±1 largest)."""
-
-    estimates: Tensor
-    levels: Tensor
-
-
-class NeuronStates:
-    """The neurons of one run: for each site the estimate its receivers hold."""
-
-    def __init__(self, network: SpikingNetwork, record: Sequence[str] = ()) -> None:
-        self.network = network
-        self.estimates: dict[str, Tensor] = {}
-        self.t = 1
-        self.wanted = set(record)
-        self.recorded: dict[str, Recorded] = {}
-        self.keep = True  # whether a later step will need the estimates
-
-    def __call__(self, site: str, steps: Tensor) -> Tensor:
-        want, threshold = site in self.wanted, self.network.threshold(site)
-        shape = steps.shape[1:]
-        if len(threshold.shape) != len(shape) or any(
-            a not in (1, b) for a, b in zip(threshold.shape, shape, strict=True)
-        ):
-            raise DataError(
-                f"site {site!r} has thresholds of shape {tuple(threshold.shape)} and meets {tuple(shape)}; give inputs "
-                "of the size it was calibrated with, or convert with granularity='channel'"
-            )
-        out = encode(
-            steps,
-            threshold,
-            self.network.neurons[site],
-            state=self.estimates.get(site),
-            start=self.t,
-            want_levels=want,
-        )
-        if self.keep:
-            self.estimates[site] = out.estimates[-1]
-        if want and out.levels is not None:
-            self.recorded[site] = Recorded(out.estimates, out.levels)
-        return out.estimates
-
-    def keep_samples(self, execution: Execution, index: Tensor) -> None:
-        """Forget all samples but those of the index."""
-        for node in execution.program.nodes:
-            if node.target == NEURON and (site := node.kwargs["site"]) in self.estimates:
-                self.estimates[site] = execution.select(node.name, self.estimates[site], index)
 
 
 class SpikingNetwork(nn.Module):
@@ -138,20 +87,22 @@ class SpikingNetwork(nn.Module):
         num_steps: int | None = None,
         time_axis: int | None = None,
         max_batch: int | None = None,
+        max_memory: int | str | None = None,
         **kwargs: Any,
     ) -> Any:
         """The answer after each step: every tensor of it with a leading time axis.
 
         With `time_axis`, the floating-point inputs change over time along that axis (frames of an event camera);
         the network then answers for the mean of the frames so far, which is what rate coding means.
-        `max_batch` bounds how many samples times steps lie in memory at once; the answer does not depend on it.
+        `max_batch` bounds how many samples times steps lie in memory at once, `max_memory` ("1GiB", or bytes) how much
+        they take besides the weights and the answer; the answer does not depend on them.
         """
         if time_axis is not None:
             from spikecast.frames import run_frames
 
             return self._answer(run_frames(self, args, kwargs, time_axis, num_steps), None)
         steps = self.config.num_steps if num_steps is None else num_steps
-        return self._answer(self.run_tensors(args, kwargs, steps, max_batch=max_batch), None)
+        return self._answer(self.run_tensors(args, kwargs, steps, max_batch=max_batch, max_memory=max_memory), None)
 
     @torch.no_grad()
     def steps(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[tuple[int, Any]]:
@@ -295,43 +246,11 @@ class SpikingNetwork(nn.Module):
         check_finite(tensors)
 
     def run_tensors(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], num_steps: int, *, max_batch: int | None = None
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], num_steps: int, **limits: Any
     ) -> tuple[Plan, list[Any]]:
         """The output leaves after each step, [T, ...] each."""
         plan, tensors = self.prepare_call(args, kwargs)
-        total = checked_steps(num_steps)
-        limit = MAX_BATCH if max_batch is None else max_batch
-        if limit < 1:
-            raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")
-        samples = batch_size(plan.program, tensors)
-        if not self.foldable or samples is None:
-            return plan, self._stack_steps(plan.program, tensors, total)
-        size = max(1, limit // total)
-        chunks = [
-            self._run_folded(plan.program, take(plan.program, tensors, i, min(i + size, samples)), total)
-            for i in range(0, samples, size)
-        ] or [self._run_folded(plan.program, tensors, total)]
-        leaves = [join(parts, *axis) for axis, *parts in zip(chunks[0][1], *(c[0] for c in chunks), strict=True)]
-        return plan, with_sizes(plan.program, tensors, leaves)
-
-    def _run_folded(self, program: Program, tensors: Sequence[Tensor], total: int) -> tuple[list[Any], list[Place]]:
-        """All steps at once, layer by layer; with where the batch lies in each output."""
-        execution, states = self.execution(program), NeuronStates(self)
-        states.keep = False
-        execution.start(tensors)
-        outputs = execution.advance(states, total)
-        leaves = [unfolded(execution, out, value, total) for out, value in zip(program.outputs, outputs, strict=True)]
-        return leaves, [batch_place(execution, out) for out in program.outputs]
-
-    def _stack_steps(self, program: Program, tensors: Sequence[Tensor], total: int) -> list[Any]:
-        """One step after the other, for a graph whose batch cannot hold the steps."""
-        execution, states = self.execution(program), NeuronStates(self)
-        execution.start(tensors)
-        answers = []
-        for t in range(1, total + 1):
-            states.t = t
-            answers.append(execution.advance(states))
-        return [stacked([a[i] for a in answers]) for i in range(len(program.outputs))]
+        return plan, run_in_chunks(self, plan.program, tensors, checked_steps(num_steps), **limits)
 
     def _answer(self, result: tuple[Plan, list[Any]], step: int | None) -> Any:
         plan, leaves = result

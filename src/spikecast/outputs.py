@@ -24,6 +24,11 @@ def unfolded(execution: Execution, out: Any, value: Any, total: int) -> Any:
     return value.unsqueeze(0).expand(total, *value.shape)
 
 
+def in_time(parts: list[Any]) -> Any:
+    """Passes over a few steps each put together, each [t, ...]; the last where they are no tensors."""
+    return torch.cat(parts) if len(parts) > 1 and isinstance(parts[0], Tensor) else parts[-1]
+
+
 def stacked(values: list[Any]) -> Any:
     """Answers of all steps as one tensor; as a list where their shapes differ; the last where they are no tensors."""
     if not isinstance(values[0], Tensor):

@@ -26,8 +26,9 @@ from spikecast.graph.execute import Execution, NeuronFunction
 from spikecast.graph.plan import Plan
 from spikecast.graph.report import Report
 from spikecast.graph.structure import unflatten
-from spikecast.network import NeuronStates, SpikingNetwork, checked_steps
+from spikecast.network import SpikingNetwork, checked_steps
 from spikecast.prepare import Part, prepare
+from spikecast.states import NeuronStates
 
 
 class Region(nn.Module):

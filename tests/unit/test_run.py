@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import spikecast.network
+import spikecast.states
 from spikecast import Config, convert
 from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.theory.firing import level_value
@@ -77,15 +77,53 @@ def test_run_by_hand(name, cnn) -> None:
         assert torch.allclose(snn.run(x, max_batch=limit), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(1, [1] * 7), (12, [2, 2, 2, 1]), (17, [2, 2, 2, 1]), (41, [6, 1])])
+def sizes_seen(monkeypatch):
+    """(steps, samples) of every pass through a site."""
+    seen = []
+    counted = lambda s, *a, **k: (seen.append(tuple(s.shape[:2])), encode(s, *a, **k))[1]  # noqa: E731
+    monkeypatch.setattr(spikecast.states, "encode", counted)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes"),
+    [
+        (1, [(1, 1)] * 7 * T),
+        (4, [(4, 1), (T - 4, 1)] * 7),
+        (12, [(T, 2)] * 3 + [(T, 1)]),
+        (17, [(T, 2)] * 3 + [(T, 1)]),
+        (41, [(T, 6), (T, 1)]),
+    ],
+)
 def test_max_batch_bounds_samples_times_steps(limit, sizes, cnn, monkeypatch) -> None:
     _, x, networks = cnn
-    seen = []
-    monkeypatch.setattr(
-        spikecast.network, "encode", lambda s, *a, **k: (seen.append(s.shape[:2]), encode(s, *a, **k))[1]
-    )
+    seen = sizes_seen(monkeypatch)
     networks["rate"].run(x, max_batch=limit)
-    assert seen[::2] == seen[1::2] == [(T, size) for size in sizes]  # two sites
+    assert seen[::2] == seen[1::2] == sizes  # two sites
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_max_memory_bounds_what_lies_in_memory(name, cnn, monkeypatch) -> None:
+    _, x, networks = cnn
+    snn = networks[name]
+    expected = snn.run(x)
+    seen = sizes_seen(monkeypatch)
+    largest = []
+    for limit in (1, "20KB", "200kib", 10**6, "1 GiB"):
+        seen.clear()
+        assert torch.allclose(snn.run(x, max_memory=limit), expected, atol=1e-9)
+        assert seen[0] == (1, 1)  # one sample and step shows what they take
+        largest.append(max(steps * samples for steps, samples in seen))
+    assert largest == sorted(largest)
+    assert largest[0] == 1
+    assert largest[-1] == T * (len(x) - 1)
+
+
+@pytest.mark.parametrize("wrong", [0, -5, "much", "1TB", "", True])
+def test_max_memory_in_words(wrong, cnn) -> None:
+    _, x, networks = cnn
+    with pytest.raises(ConfigError, match=r"max_memory=.* must be a number of bytes, or text such as"):
+        networks["rate"].run(x, max_memory=wrong)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

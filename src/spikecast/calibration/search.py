@@ -69,7 +69,7 @@ class Search:
 
 
 def _late(steps: Tensor) -> Tensor:
-    """The steps that count: the first answer is coarse whatever the threshold, so it has no say where there are more."""
+    """The steps that count: the first is coarse whatever the threshold, so it has no say where there are more."""
     return steps[1:] if len(steps) > 1 else steps
 
 

@@ -38,6 +38,7 @@ class Execution:
         self.batch = 0
         self.fold = 1
         self.device = torch.device("cpu")
+        self.measure, self.peak = False, 0  # the most bytes that moving values took at any op, if measured
         self._functions = {n.name: resolve(n.target) for n in program.nodes if n.target != NEURON}
         self._last_still = _last_uses(self.still, keep=_used_by(self.steps) | set(program.output_names))
         self._last_moving = _last_uses(self.steps, keep=set(program.output_names) | {n.name for n in self.still})
@@ -67,6 +68,8 @@ class Execution:
                 self._fire(node, env, neuron, fold)
             else:
                 self._evaluate(node, env, fold, whole)
+            if self.measure:
+                self.peak = max(self.peak, _bytes_held(env))
             for name in self._last_moving.get(node.name, ()):
                 env.pop(name, None)
                 env.pop(f"{name}@", None)
@@ -215,6 +218,17 @@ class Execution:
 def _split(value: Tensor, axis: int, sizes: tuple[int, ...]) -> Tensor:
     """One axis as several."""
     return torch.unflatten(value, axis, sizes)
+
+
+def _bytes_held(env: Mapping[str, Any]) -> int:
+    """What the tensors of an environment take, and again the largest of them: an op may rearrange its input."""
+    sizes: dict[int, int] = {}
+    for value in env.values():
+        for tensor in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(tensor, Tensor):
+                storage = tensor.untyped_storage()
+                sizes[storage.data_ptr()] = storage.nbytes()
+    return sum(sizes.values()) + max(sizes.values(), default=0)
 
 
 def moving_values(program: Program, moving_inputs: bool) -> set[str]:

@@ -1,0 +1,113 @@
+"""A run cut into pieces that fit the memory: samples first, and steps where one sample with all of them is too much.
+
+How much a sample takes is not guessed: the first one is run on its own and what it holds at each op is summed up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor
+
+from spikecast.errors import ConfigError
+from spikecast.graph.inputs import batch_size, take
+from spikecast.graph.program import Program
+from spikecast.outputs import Place, batch_place, in_time, join, stacked, unfolded, with_sizes
+from spikecast.states import NeuronStates
+
+if TYPE_CHECKING:
+    from spikecast.network import SpikingNetwork
+
+MAX_BATCH = 128  # samples times steps that lie in memory at once, unless the caller says otherwise
+UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+
+
+def bytes_of(amount: int | str) -> int:
+    """A number of bytes, given as such or as text like "512MiB"."""
+    text = str(amount).strip().lower()
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", text)
+    size = 0 if found is None or isinstance(amount, bool) else int(float(found[1]) * UNITS[found[2] or ""])
+    if size < 1:
+        raise ConfigError(f"max_memory={amount!r} must be a number of bytes, or text such as '512MiB' or '2GB'")
+    return size
+
+
+def run_in_chunks(
+    network: SpikingNetwork,
+    program: Program,
+    tensors: Sequence[Tensor],
+    total: int,
+    *,
+    max_batch: int | None = None,
+    max_memory: int | str | None = None,
+) -> list[Any]:
+    """The output leaves after each step, [T, ...] each."""
+    limit = MAX_BATCH if max_batch is None else max_batch
+    if limit < 1:
+        raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")
+    budget = None if max_memory is None else bytes_of(max_memory)
+    samples = batch_size(program, tensors)
+    if not network.foldable or samples is None:
+        return _one_by_one(network, program, tensors, total)
+    size, fold = max(1, limit // total), min(total, limit)
+    found: list[Chunk] = []
+    if budget is not None and samples:
+        found.append(_folded(network, program, take(program, tensors, 0, 1), total, 1, measure=True))
+        fits = budget // max(found[0].bytes_per_step, 1)
+        if fits < total:  # the neurons keep their estimates from one pass to the next
+            fits = (budget - found[0].bytes_kept) // max(found[0].bytes_per_step, 1)
+        size, fold = max(1, min(size, fits // total)), max(1, min(fold, fits))
+    for i in range(len(found), samples, size):
+        chunk = take(program, tensors, i, min(i + size, samples))
+        found.append(_folded(network, program, chunk, total, fold))
+    if not found:
+        found.append(_folded(network, program, tensors, total, fold))
+    leaves = [join(parts, *place) for place, *parts in zip(found[0].places, *(c.leaves for c in found), strict=True)]
+    return with_sizes(program, tensors, leaves)
+
+
+class Chunk(NamedTuple):
+    """The leaves of some samples, each [T, ...], where the batch lies in them, and what the run held, if measured."""
+
+    leaves: list[Any]
+    places: list[Place]
+    bytes_per_step: int
+    bytes_kept: int
+
+
+def _folded(
+    network: SpikingNetwork,
+    program: Program,
+    tensors: Sequence[Tensor],
+    total: int,
+    fold: int,
+    *,
+    measure: bool = False,
+) -> Chunk:
+    """Layer by layer, with `fold` steps at once."""
+    execution, states = network.execution(program), NeuronStates(network)
+    states.keep = fold < total
+    execution.measure = measure
+    execution.start(tensors)
+    passes = []
+    for first in range(0, total, fold):
+        states.t = first + 1
+        steps = min(fold, total - first)
+        outputs = execution.advance(states, steps)
+        passes.append([unfolded(execution, o, v, steps) for o, v in zip(program.outputs, outputs, strict=True)])
+    leaves = [in_time(list(parts)) for parts in zip(*passes, strict=True)]
+    kept = sum(e.nbytes for e in states.estimates.values())
+    return Chunk(leaves, [batch_place(execution, out) for out in program.outputs], execution.peak, kept)
+
+
+def _one_by_one(network: SpikingNetwork, program: Program, tensors: Sequence[Tensor], total: int) -> list[Any]:
+    """One step after the other, for a graph whose batch cannot hold the steps."""
+    execution, states = network.execution(program), NeuronStates(network)
+    execution.start(tensors)
+    answers = []
+    for t in range(1, total + 1):
+        states.t = t
+        answers.append(execution.advance(states))
+    return [stacked([a[i] for a in answers]) for i in range(len(program.outputs))]

@@ -1,0 +1,65 @@
+"""What the neurons of one run hold: for each site, the estimate its receivers have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor
+
+from spikecast.errors import DataError
+from spikecast.graph.execute import Execution
+from spikecast.graph.program import NEURON
+from spikecast.kernels import encode
+
+if TYPE_CHECKING:
+    from spikecast.network import SpikingNetwork
+
+
+class Recorded(NamedTuple):
+    """What one site did: its estimate after each step, and the signed level it fired (0 silent, ±1 largest)."""
+
+    estimates: Tensor
+    levels: Tensor
+
+
+class NeuronStates:
+    """The neurons of one run: for each site the estimate its receivers hold."""
+
+    def __init__(self, network: SpikingNetwork, record: Sequence[str] = ()) -> None:
+        self.network = network
+        self.estimates: dict[str, Tensor] = {}
+        self.t = 1
+        self.wanted = set(record)
+        self.recorded: dict[str, Recorded] = {}
+        self.keep = True  # whether a later step will need the estimates
+
+    def __call__(self, site: str, steps: Tensor) -> Tensor:
+        want, threshold = site in self.wanted, self.network.threshold(site)
+        shape = steps.shape[1:]
+        if len(threshold.shape) != len(shape) or any(
+            a not in (1, b) for a, b in zip(threshold.shape, shape, strict=True)
+        ):
+            raise DataError(
+                f"site {site!r} has thresholds of shape {tuple(threshold.shape)} and meets {tuple(shape)}; give inputs "
+                "of the size it was calibrated with, or convert with granularity='channel'"
+            )
+        out = encode(
+            steps,
+            threshold,
+            self.network.neurons[site],
+            state=self.estimates.get(site),
+            start=self.t,
+            want_levels=want,
+        )
+        if self.keep:  # a copy, where a view would keep all steps in memory
+            self.estimates[site] = out.estimates[-1].clone() if len(steps) > 1 else out.estimates[-1]
+        if want and out.levels is not None:
+            self.recorded[site] = Recorded(out.estimates, out.levels)
+        return out.estimates
+
+    def keep_samples(self, execution: Execution, index: Tensor) -> None:
+        """Forget all samples but those of the index."""
+        for node in execution.program.nodes:
+            if node.target == NEURON and (site := node.kwargs["site"]) in self.estimates:
+                self.estimates[site] = execution.select(node.name, self.estimates[site], index)
