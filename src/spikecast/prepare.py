@@ -17,6 +17,7 @@ from spikecast.graph.clean import clean
 from spikecast.graph.execute import Execution
 from spikecast.graph.foldable import why_not_foldable
 from spikecast.graph.inputs import call_leaves
+from spikecast.graph.memory import channels_last
 from spikecast.graph.plan import Plan, plan
 from spikecast.graph.program import Program
 from spikecast.graph.report import report_of
@@ -102,7 +103,7 @@ def _why_not(planned: Plan, tensors: Sequence[Tensor]) -> str | None:
 def captured_program(model: nn.Module, call: Call, axis: int = 0, prefix: str = "") -> Program:
     """The model's graph, ready for neurons, once it has been seen to answer what the model answers."""
     theirs = flatten(_own_answer(model, call))[0]  # first: what the model itself refuses is no matter of capturing
-    program = simplify(clean(capture(model, *call, batch_axis=axis, prefix=prefix)))
+    program = channels_last(simplify(clean(capture(model, *call, batch_axis=axis, prefix=prefix))))
     execution = Execution(program, program.tensors)
     execution.start(call_leaves(*call)[0])
     ours = execution.advance(lambda site, steps: steps)

@@ -34,6 +34,7 @@ class Measured:
     accuracy: list[float]
     agreement: list[float]
     spikes: list[float]  # per neuron, all steps so far, on the first images
+    error: list[float]  # relative L2 error of the scores against the ANN's, in the median image
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def case(real_loaders: ModuleType) -> Callable[[str, int, int], Case]:
             train, _ = read("calibration", prepare, calibration)
             x, y = read("val", prepare, images)
             with torch.no_grad():
-                answers = torch.cat([model(part) for part in x.split(BATCH)]).argmax(1)
+                answers = torch.cat([model(part) for part in x.split(BATCH)])
             known[key] = Case(model, train, x, y, answers)
         return known[key]
 
@@ -84,15 +85,19 @@ def _measure(given: Case, config: Config) -> Measured:
     snn = spikecast.convert(given.model, given.calibration.split(BATCH), config)
     right = torch.zeros(config.num_steps)
     same = torch.zeros(config.num_steps)
+    errors: list[Tensor] = []
     for i in range(0, len(given.images), BATCH):
-        answers = snn.run(given.images[i : i + BATCH]).argmax(-1)
+        scores, expected = snn.run(given.images[i : i + BATCH]), given.answers[i : i + BATCH]
+        answers = scores.argmax(-1)
         right += (answers == given.labels[i : i + BATCH]).sum(1)
-        same += (answers == given.answers[i : i + BATCH]).sum(1)
+        same += (answers == expected.argmax(-1)).sum(1)
+        errors.append((scores - expected).norm(dim=-1) / expected.norm(dim=-1))
     fired = [r.levels != 0 for r in snn.record(given.images[:8]).values()]
     spikes = torch.stack([f.flatten(1).sum(1) for f in fired]).sum(0).cumsum(0) / sum(f[0].numel() for f in fired)
-    ann = float((given.answers == given.labels).float().mean())
+    ann = float((given.answers.argmax(-1) == given.labels).float().mean())
+    error = torch.cat(errors, 1).median(1).values
     count = len(given.images)
-    return Measured(ann, (right / count).tolist(), (same / count).tolist(), spikes.tolist())
+    return Measured(ann, (right / count).tolist(), (same / count).tolist(), spikes.tolist(), error.tolist())
 
 
 def _row(name: str, config: Config, images: int, found: Measured) -> str:

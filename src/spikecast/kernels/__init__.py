@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -17,7 +19,7 @@ __all__ = ["Backend", "Count", "Counts", "encode", "encode_counted"]
 
 Backend = Literal["auto", "eager", "fused"]
 
-_CPU_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -34,9 +36,7 @@ def encode(
     """`theory.neuron.encode` by the fastest means there is for the tensor's device, or by the one that is named."""
     if not _is_fused(inputs, threshold, state, start, backend):
         return encode_eager(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)
-    from spikecast.kernels import cpu
-
-    return cpu.encode(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)[0]
+    return _encode_fused(inputs, threshold, neuron, state, start, want_levels, None)[0]
 
 
 def encode_counted(
@@ -52,16 +52,31 @@ def encode_counted(
 ) -> tuple[Encoded, Counts]:
     """`encode`, and how many spikes there were, without a tensor of spikes where the kernel is fused."""
     if _is_fused(inputs, threshold, state, start, backend):
-        from spikecast.kernels import cpu
-
-        encoded, counts = cpu.encode(
-            inputs, threshold, neuron, state=state, start=start, want_levels=want_levels, count=count
-        )
+        encoded, counts = _encode_fused(inputs, threshold, neuron, state, start, want_levels, count)
         assert counts is not None
         return encoded, counts
     encoded = encode_eager(inputs, threshold, neuron, state=state, start=start, want_levels=True)
     assert encoded.levels is not None
     return Encoded(encoded.estimates, encoded.levels if want_levels else None), count_levels(encoded.levels, count)
+
+
+def _encode_fused(
+    inputs: Tensor,
+    threshold: Tensor,
+    neuron: Neuron,
+    state: Tensor | None,
+    start: int,
+    want_levels: bool,
+    count: Count | None,
+) -> tuple[Encoded, Counts | None]:
+    """The fused form of the tensor's device, whose compiler is imported with it."""
+    if inputs.is_cpu:
+        from spikecast.kernels import cpu
+
+        return cpu.encode(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels, count=count)
+    from spikecast.kernels import cuda
+
+    return cuda.encode(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels, count=count)
 
 
 def _is_fused(inputs: Tensor, threshold: Tensor, state: Tensor | None, start: int, backend: Backend) -> bool:
@@ -70,21 +85,35 @@ def _is_fused(inputs: Tensor, threshold: Tensor, state: Tensor | None, start: in
         raise ConfigError(f"backend={backend!r} is not one of 'auto', 'eager', 'fused'")
     if backend == "eager":
         return False
-    if not _is_plain(inputs) or inputs.dtype not in _CPU_DTYPES or torch.compiler.is_compiling():
+    if not _is_plain(inputs) or inputs.dtype not in _DTYPES or torch.compiler.is_compiling():
         if backend == "fused":
             raise DataError(f"no fused kernel for {inputs.dtype} on {inputs.device}; use backend='auto'")
+        return False
+    if not inputs.is_cpu and not _has_triton(inputs.device):
+        if backend == "fused":
+            raise DataError(f"no fused kernel on {inputs.device} without Triton; install triton or use backend='auto'")
         return False
     inner = inputs.shape[1:]
     return (
         inputs.dim() > 0
         and inputs.numel() > 0
         and start >= 1
-        and _is_plain(threshold)
+        and _lies_with(threshold, inputs)
         and broadcasts(threshold.shape, inner)
-        and (state is None or (_is_plain(state) and state.shape == inner))
+        and (state is None or (_lies_with(state, inputs) and state.shape == inner))
     )
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor lies in this process's memory: not on a device, and not a fake one."""
-    return tensor.is_cpu and type(tensor) in _PLAIN
+    """Whether a tensor lies in memory that a kernel is written for: the CPU's or CUDA's, and not a fake one."""
+    return (tensor.is_cpu or tensor.is_cuda) and type(tensor) in _PLAIN
+
+
+def _lies_with(tensor: Tensor, inputs: Tensor) -> bool:
+    return _is_plain(tensor) and tensor.device == inputs.device
+
+
+@lru_cache
+def _has_triton(device: torch.device) -> bool:
+    """Whether Triton is installed (not so on Windows and macOS) and compiles for the device (from Volta on)."""
+    return importlib.util.find_spec("triton") is not None and torch.cuda.get_device_capability(device)[0] >= 7

@@ -1,6 +1,6 @@
-"""The fused CPU kernel against the eager forms and a copy of its input: python benchmarks/bench_kernel.py
+"""The fused CPU kernel against the eager forms and a copy of its input: python -m benchmarks --only kernel
 
-Every figure is the best of several runs, taken in turns in one process; wants an idle machine.
+`python -m benchmarks.kernel` shows other layouts. Every figure is taken in turns in one process; wants an idle machine.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from benchmarks.timing import Row, in_turns, ratio
 from spikecast.kernels import Count, encode, encode_counted
 from spikecast.theory.neuron import Neuron
 
@@ -45,25 +47,28 @@ def best_of(runs: int, *functions: Callable[[], object]) -> list[float]:
     return best
 
 
-def goals(runs: int) -> None:
+def rows(rounds: int) -> Iterator[Row]:
+    """The fused kernel against the two other ways to write it, and against the limit that memory sets."""
     inputs = torch.randn(4, 64, 56, 56) + torch.randn(T, 4, 64, 56, 56) / 4
     threshold = torch.rand(64, 1, 1) + 0.5
-    print(f"(T = {T}, 4 x 64 x 56 x 56), ReLU neuron, a threshold per channel, {torch.get_num_threads()} threads, ms")
-    print("  n    fused    clone    eager  readable  x eager  x readable  / clone")
     for n in (4, 8):
         neuron = Neuron(num_levels=n, lower=0.0)
-        fused, copy = best_of(
-            10 * runs,
-            lambda neuron=neuron: encode(inputs, threshold, neuron, backend="fused"),
-            inputs.clone,
+        fused = partial(encode, inputs, threshold, neuron, backend="fused")
+        fast = in_turns({"fused": fused, "copy": inputs.clone}, 10 * rounds, warm=3)
+        slow = in_turns(
+            {
+                "eager": partial(encode, inputs, threshold, neuron, backend="eager"),
+                "readable": partial(readable, inputs, threshold, neuron),
+                "fused": fused,
+            },
+            rounds,
         )
-        eager, plain = best_of(
-            runs,
-            lambda neuron=neuron: encode(inputs, threshold, neuron, backend="eager"),
-            lambda neuron=neuron: readable(inputs, threshold, neuron),
-        )
-        ratios = f"{eager / fused:8.1f} {plain / fused:11.1f} {fused / copy:8.2f}"
-        print(f"{n:3} {fused:8.2f} {copy:8.2f} {eager:8.1f} {plain:9.1f} {ratios}")
+        yield ratio(f"kernel n = {n}, eager exponent form over fused", slow["eager"], slow["fused"], ">= 8")
+        yield ratio(f"kernel n = {n}, readable form over fused", slow["readable"], slow["fused"], ">= 20")
+        yield ratio(f"kernel n = {n}, fused over a copy of its input", fast["fused"], fast["copy"], "<= 2.5")
+        counted = {"counted": partial(encode_counted, inputs, threshold, neuron, Count()), "plain": fused}
+        times = in_turns(counted, 5 * rounds, warm=3)
+        yield ratio(f"kernel n = {n}, with spikes counted over without", times["counted"], times["plain"])
 
 
 def layouts(runs: int) -> None:
@@ -113,6 +118,5 @@ if __name__ == "__main__":
     given = parser.parse_args()
     runs = given.runs
     torch.set_num_threads(given.threads)
-    goals(runs)
     layouts(4 * runs)
     overhead()

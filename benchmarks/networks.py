@@ -1,0 +1,83 @@
+"""Whole networks: the spiking network over the ANN that does the same work."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import spikecast
+from benchmarks.timing import Row, in_turns, ratio, single
+from spikecast import Config
+
+T, B = 8, 4
+GOALS = {"ResNet-34": 1.05, "VGG-16": 1.05, "ViT-Small": 1.3, "EVA02-Tiny": 1.4}
+
+
+def build(name: str) -> tuple[nn.Module, int]:
+    """A network with random weights, whose values do not count here, and the size of its images."""
+    import timm
+    import torchvision
+
+    torch.manual_seed(0)
+    make: dict[str, Callable[[], nn.Module]] = {
+        "ResNet-34": torchvision.models.resnet34,
+        "ResNet-50": torchvision.models.resnet50,
+        "VGG-16": torchvision.models.vgg16_bn,
+        "ViT-Small": partial(timm.create_model, "vit_small_patch16_224"),
+        "ViT-Base": partial(timm.create_model, "vit_base_patch16_224"),
+        "EVA02-Tiny": partial(timm.create_model, "eva02_tiny_patch14_224"),
+    }
+    return make[name]().eval(), 224
+
+
+def ann_variants(model: nn.Module, x: Tensor) -> dict[str, Callable[[], Any]]:
+    """The caller's model in inference mode, in both memory layouts, with attention fused and opened."""
+
+    def call(network: nn.Module, images: Tensor) -> Any:
+        with torch.inference_mode():
+            return network(images)
+
+    other = copy.deepcopy(model)
+    attention = [m for m in other.modules() if hasattr(m, "fused_attn")]
+    for m in attention:
+        m.fused_attn = False
+    if attention:
+        return {"fused attention": partial(call, model, x), "opened attention": partial(call, other, x)}
+    other.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    last = x.contiguous(memory_format=torch.channels_last)
+    return {"contiguous": partial(call, model, x), "channels-last": partial(call, other, last)}
+
+
+def against_the_ann(rounds: int, names: list[str] | None = None) -> Iterator[Row]:
+    """SNN(T = 8, B = 4) over the ANN on a batch of T·B."""
+    for name in names or GOALS:
+        model, size = build(name)
+        x = torch.randn(B, 3, size, size)
+        work = ann_variants(model, x.repeat(T, 1, 1, 1))
+        anns = list(work)
+        for levels in (4, 8):
+            snn = spikecast.convert(model, [x], Config(num_steps=T, num_levels=levels, thresholds="quantile"))
+            work[f"n = {levels}"] = partial(snn.run, x)
+        times = in_turns(work, rounds)
+        ann = min((times[a] for a in anns), key=min)
+        label = next(a for a in anns if times[a] is ann)
+        yield single(f"{name}, ANN, batch {T * B} ({label})", ann, "s")
+        for levels in (4, 8):
+            yield ratio(
+                f"{name}, SNN T = {T}, n = {levels}, over ANN", times[f"n = {levels}"], ann, f"<= {GOALS[name]}"
+            )
+
+
+def stepwise(rounds: int) -> Iterator[Row]:
+    """One step at a time over layer by layer, at B = 8."""
+    for name in ("ResNet-34", "ViT-Small"):
+        model, size = build(name)
+        x = torch.randn(8, 3, size, size)
+        snn = spikecast.convert(model, [x[:2]], Config(num_steps=T, thresholds="quantile"))
+        times = in_turns({"steps": lambda s=snn, x=x: list(s.steps(x)), "run": partial(snn.run, x)}, rounds)
+        yield ratio(f"{name}, one step at a time over layer by layer, B = 8", times["steps"], times["run"], "<= 1.3")

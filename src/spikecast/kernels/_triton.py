@@ -1,0 +1,167 @@
+"""The compiled loop of `kernels.cuda`: a program holds a tile of neurons, rows times columns, and runs all their steps.
+
+It repeats `theory.neuron.step` operation by operation in float32, as `_loops` does; launched with
+enable_fp_fusion=False no operation is fused with another, so the bits are the same. Flags are types: an argument that
+is None, or a constexpr, takes its branch out of the compiled loop.
+"""
+
+# mypy: ignore-errors
+# (what stands here is compiled by Triton, by its rules for types)
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+MAGNITUDE = tl.constexpr(0x7FFFFFFF)
+SIGN = tl.constexpr(-0x80000000)
+HALF_MANTISSA = tl.constexpr(0x400000)
+EXPONENT = tl.constexpr(0x7F800000)  # also the bits of inf: a larger magnitude is NaN
+SIGNED_EXPONENT = tl.constexpr(-0x800000)
+ONE = tl.constexpr(0x3F800000)
+
+
+@triton.jit
+def add(a, b):
+    """What sums combine by; `tl.sum` cannot be interpreted where triton was imported before it was asked to."""
+    return a + b
+
+
+@triton.jit
+def locate(row, sizes, strides, dims: tl.constexpr):
+    """Where rows begin in a tensor; those after the last are the first ones again, so that there is something."""
+    offset = row * 0
+    for d in tl.static_range(dims):
+        offset += row % sizes[d] * strides[d]
+        row = row // sizes[d]
+    return offset
+
+
+@triton.jit
+def load_beside(table, at, column, here, vector: tl.constexpr):
+    """What a table has for a tile: a number for each neuron, or one for each row."""
+    if vector:
+        return tl.load(table + at[:, None] + column, mask=here, other=1)
+    else:
+        return tl.load(table + at[:, None])
+
+
+@triton.jit
+def fire(x, estimate, t, scales, neuron, signed: tl.constexpr, rate: tl.constexpr):
+    """One step: the estimates after it, the bits of the pulses, and those of |u|; above inf's, a potential is NaN."""
+    threshold, to_level, inverse = scales
+    smallest, tolerance, potential, lower, upper = neuron
+    unit = tl.div_rn(threshold, t)
+    predicted = estimate * tl.div_rn(t - 1.0, t) if rate else estimate
+    m = (x - predicted) * t
+    if potential is not None:
+        m = m + threshold * potential
+    bits = (m * to_level).to(tl.int32, bitcast=True)
+    magnitude = bits & MAGNITUDE
+    negative = bits < 0
+    # the power of two nearest to |u| is a sum and a mask: its bits are the exponent's
+    power = tl.minimum((magnitude + HALF_MANTISSA) & EXPONENT, ONE)
+    if not signed:
+        power = tl.where(negative, 0, power)
+    if lower is not None:
+        space = ((predicted - lower) * t * inverse + tolerance).to(tl.int32, bitcast=True) & SIGNED_EXPONENT
+        power = tl.where(negative, tl.minimum(power, space), power)
+    if upper is not None:
+        space = ((upper - predicted) * t * inverse + tolerance).to(tl.int32, bitcast=True) & SIGNED_EXPONENT
+        power = tl.where(negative, power, tl.minimum(power, space))
+    pulse = tl.where(power >= smallest, power | (bits & SIGN), 0)
+    estimate = pulse.to(tl.float32, bitcast=True) * unit + predicted
+    if lower is not None:
+        estimate = tl.where(estimate < lower, lower, estimate)
+    if upper is not None:
+        estimate = tl.where(estimate > upper, upper, estimate)
+    return estimate, pulse, magnitude
+
+
+@triton.jit
+def to_levels(pulse):
+    """The signed level index of pulses that are given as their bits."""
+    level = 128 - ((pulse & EXPONENT) >> 23)
+    level = tl.where(pulse < 0, -level, level)
+    return tl.where(pulse != 0, level, 0).to(tl.int8)
+
+
+@triton.jit
+def narrow(estimate, dtype: tl.constexpr, bfloat: tl.constexpr):
+    """Estimates as they are stored, rounded to the nearest, ties to even."""
+    if bfloat:
+        bits = estimate.to(tl.int32, bitcast=True)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(tl.int16)
+    else:
+        return estimate.to(dtype)
+
+
+@triton.jit
+def count_along(fired, along, at, column, stride, is_row, vector: tl.constexpr):
+    """Add one to a neuron's count if it fired; where a row shares one, sum first."""
+    if vector:
+        tl.atomic_add(along + at[:, None] + column * stride, fired.to(tl.int32), mask=fired, sem="relaxed")
+    else:
+        tl.atomic_add(along + at, tl.reduce(fired.to(tl.int32), 1, add), mask=is_row, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["num_steps", "start", "rows"])  # no other kernel for other numbers of these
+def encode(
+    places,
+    counting,
+    num_steps,
+    start,
+    rows,
+    strides,
+    geometry,
+    neuron,
+    signed: tl.constexpr,
+    rate: tl.constexpr,
+    bfloat: tl.constexpr,  # bfloat16 is given as its bits: not every device, nor the interpreter, rounds to it
+    vector: tl.constexpr,  # whether each neuron of a run has its own threshold, fan-out, count; else a row has one
+    dims: tl.constexpr,
+    tile_rows: tl.constexpr,
+    tile_columns: tl.constexpr,
+):
+    """All steps of a tile of neurons, whose estimates stay in registers; a place that is None leaves its work out."""
+    inputs, outputs, state, table, levels, flag = places
+    fan_out, partial, along, along_step, along_stride = counting
+    input_step, output_step, run, num_scales = strides
+    sizes, input_strides, output_strides, state_strides, table_strides, fan_strides, along_strides = geometry
+    program, parts = tl.program_id(0), (run + tile_columns - 1) // tile_columns
+    # 64 bits: a step may have more neurons than 32 can number
+    row = (program // parts).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
+    column = (program % parts).to(tl.int64) * tile_columns + tl.arange(0, tile_columns)[None, :]
+    is_row = row < rows
+    here = is_row[:, None] & (column < run)
+    read = locate(row, sizes, input_strides, dims)[:, None] + column
+    write = locate(row, sizes, output_strides, dims)[:, None] + column
+    at_table = locate(row, sizes, table_strides, dims)
+    threshold = load_beside(table, at_table, column, here, vector[0])
+    to_level = load_beside(table + num_scales, at_table, column, here, vector[0])
+    inverse = load_beside(table + num_scales + num_scales, at_table, column, here, vector[0])
+    estimate = tl.full((tile_rows, tile_columns), 0.0, tl.float32)
+    if state is not None:
+        estimate = tl.load(state + locate(row, sizes, state_strides, dims)[:, None] + column, mask=here, other=0.0)
+    if fan_out is not None:
+        weights = load_beside(fan_out, locate(row, sizes, fan_strides, dims), column, here, vector[1])
+        at_along = locate(row, sizes, along_strides, dims)
+    largest = tl.full((tile_rows, tile_columns), 0, tl.int32)
+    for k in range(num_steps):
+        x = tl.load(inputs + read, mask=here, other=0)
+        x = (x.to(tl.int32) << 16).to(tl.float32, bitcast=True) if bfloat else x.to(tl.float32)
+        t = (start + k).to(tl.float32)
+        estimate, pulse, magnitude = fire(x, estimate, t, (threshold, to_level, inverse), neuron, signed, rate)
+        largest = tl.maximum(largest, magnitude)
+        tl.store(outputs + write, narrow(estimate, outputs.dtype.element_ty, bfloat), mask=here)
+        if levels is not None:
+            tl.store(levels + write, to_levels(pulse), mask=here)
+            levels += output_step
+        if fan_out is not None:
+            fired = (pulse != 0) & here  # an initial potential fires where there is no neuron
+            tl.store(partial + program, tl.reduce(tl.where(fired, weights, 0), None, add))
+            partial += tl.num_programs(0)
+            if along is not None:
+                count_along(fired, along, at_along, column, along_stride, is_row, vector[2])
+                along += along_step
+        inputs, outputs = inputs + input_step, outputs + output_step
+    tl.store(flag + (largest & 0), 1, mask=largest > EXPONENT)  # whoever met a NaN writes the same
