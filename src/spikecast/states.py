@@ -35,6 +35,13 @@ class NeuronStates:
         self.keep = True  # whether a later step will need the estimates
 
     def __call__(self, site: str, steps: Tensor) -> Tensor:
+        return self._encode(site, steps, overwrite=False)
+
+    def overwrite(self, site: str, steps: Tensor) -> Tensor:
+        """The same on inputs that nobody needs afterwards, so that the estimates may take their place."""
+        return self._encode(site, steps, overwrite=True)
+
+    def _encode(self, site: str, steps: Tensor, *, overwrite: bool) -> Tensor:
         want, threshold = site in self.wanted, self.network.threshold(site)
         shape = steps.shape[1:]
         if len(threshold.shape) != len(shape) or any(
@@ -51,6 +58,7 @@ class NeuronStates:
             state=self.estimates.get(site),
             start=self.t,
             want_levels=want,
+            overwrite=overwrite,
         )
         if self.keep:  # a copy, where a view would keep all steps in memory
             self.estimates[site] = out.estimates[-1].clone() if len(steps) > 1 else out.estimates[-1]

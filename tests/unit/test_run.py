@@ -79,8 +79,12 @@ def test_run_by_hand(name, cnn) -> None:
 
 def sizes_seen(monkeypatch):
     """(steps, samples) of every pass through a site."""
-    seen = []
-    counted = lambda s, *a, **k: (seen.append(tuple(s.shape[:2])), encode(s, *a, **k))[1]  # noqa: E731
+    seen, real = [], spikecast.states.encode
+
+    def counted(steps, *args, **kwargs):
+        seen.append(tuple(steps.shape[:2]))
+        return real(steps, *args, **kwargs)
+
     monkeypatch.setattr(spikecast.states, "encode", counted)
     return seen
 

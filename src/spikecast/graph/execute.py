@@ -16,6 +16,7 @@ from torch import Tensor
 
 from spikecast.errors import ModelError
 from spikecast.graph.clean import is_size
+from spikecast.graph.memory import IN_PLACE, keeps_form, owned_sources
 from spikecast.graph.program import NEURON, SIZE, Meta, Node, Program, Ref, replace_refs, resolve
 
 # A neuron site while running: (site name, its input for each step [fold, ...]) -> its estimate for each step.
@@ -40,6 +41,7 @@ class Execution:
         self.device = torch.device("cpu")
         self.measure, self.peak = False, 0  # the most bytes that moving values took at any op, if measured
         self._functions = {n.name: resolve(n.target) for n in program.nodes if n.target != NEURON}
+        self._owned = owned_sources(program, self.moving)
         self._last_still = _last_uses(self.still, keep=_used_by(self.steps) | set(program.output_names))
         self._last_moving = _last_uses(self.steps, keep=set(program.output_names) | {n.name for n in self.still})
 
@@ -149,6 +151,8 @@ class Execution:
             steps = value.unsqueeze(0).expand(fold, *value.shape)
         if source in self.outer:
             self.outer[node.name] = self.outer[source]
+        if node.name in self._owned:
+            neuron = getattr(neuron, "overwrite", neuron)
         env[node.name] = self.refold(node.name, neuron(node.kwargs["site"], steps))
 
     def _evaluate(self, node: Node, env: dict[str, Any], fold: int, whole: int | None = None) -> None:
@@ -166,7 +170,10 @@ class Execution:
         kwargs = {k: replace_refs(v, look_up) for k, v in node.kwargs.items()}
         if "device" in kwargs:
             kwargs["device"] = self.device
-        env[node.name] = self._functions[node.name](*args, **kwargs)
+        function = self._functions[node.name]
+        if node.name in self._owned and env is not self.env and keeps_form(args):
+            function = IN_PLACE[node.target]
+        env[node.name] = function(*args, **kwargs)
         self._track_outer(node, env, self.batch if whole is None else whole)
 
     def _lifted(self, name: str, env: dict[str, Any], fold: int) -> Any:

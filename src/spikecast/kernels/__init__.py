@@ -32,11 +32,15 @@ def encode(
     start: int = 1,
     want_levels: bool = False,
     backend: Backend = "auto",
+    overwrite: bool = False,
 ) -> Encoded:
-    """`theory.neuron.encode` by the fastest means there is for the tensor's device, or by the one that is named."""
+    """`theory.neuron.encode` by the fastest means there is for the tensor's device, or by the one that is named.
+
+    With `overwrite` the estimates may take the place of the inputs, which the caller does not need any more.
+    """
     if not _is_fused(inputs, threshold, state, start, backend):
         return encode_eager(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)
-    return _encode_fused(inputs, threshold, neuron, state, start, want_levels, None)[0]
+    return _encode_fused(inputs, threshold, neuron, state, start, want_levels, None, overwrite)[0]
 
 
 def encode_counted(
@@ -68,12 +72,16 @@ def _encode_fused(
     start: int,
     want_levels: bool,
     count: Count | None,
+    overwrite: bool = False,
 ) -> tuple[Encoded, Counts | None]:
     """The fused form of the tensor's device, whose compiler is imported with it."""
     if inputs.is_cpu:
         from spikecast.kernels import cpu
 
-        return cpu.encode(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels, count=count)
+        return cpu.encode(
+            inputs, threshold, neuron,
+            state=state, start=start, want_levels=want_levels, count=count, overwrite=overwrite,
+        )  # fmt: skip
     from spikecast.kernels import cuda
 
     return cuda.encode(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels, count=count)

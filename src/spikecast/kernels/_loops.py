@@ -278,7 +278,8 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
     """All steps of a range of units, a unit being a row or the part of a long one that fits the cache."""
     num_steps, start, input_step, output_step, run, length, num_scales = layout
     inputs, outputs, state, table, scratch = places
-    # of this worker: nothing held, inputs and outputs (two, in turns) of halves, pulses, and θ/t of each step
+    # of this worker: nothing held, inputs of halves, outputs (two, in turns) that cannot be written at once, pulses,
+    # and θ/t of each step. What overwrites its input goes by way of scratch: a loop with aliases is not vectorised.
     silent = worker * (5 + num_steps) * length
     wide, narrower, fired, units_t = silent + length, silent + 2 * length, silent + 4 * length, silent + 5 * length
     block(scratch, silent, length, f32(0))[:] = 0
@@ -300,10 +301,12 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
         for k in range(num_steps):
             here = k * input_step + offsets[INPUT] + part
             there = k * output_step + offsets[OUTPUT] + part
+            aside = half is not None or inputs == outputs
+            y = block(scratch, narrower + k % 2 * length, n, f32(0)) if aside else block(outputs, there, n, f32(0))
             if half is None:
-                x, y = block(inputs, here, n, f32(0)), block(outputs, there, n, f32(0))
+                x = block(inputs, here, n, f32(0))
             else:
-                x, y = block(scratch, wide, n, f32(0)), block(scratch, narrower + k % 2 * length, n, f32(0))
+                x = block(scratch, wide, n, f32(0))
                 widen(block(inputs, here, n, np.int16(0)), x, half)
             t = f32(start + k)
             shrink = f32((start + k - 1) / (start + k)) if neuron[3] else f32(1)
@@ -320,6 +323,8 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
             largest = max(largest, bits)
             if half is not None:
                 narrow(y, block(outputs, there, n, np.int16(0)), half)
+            elif aside:
+                block(outputs, there, n, f32(0))[:] = y
             held = y
     return largest > EXPONENT
 

@@ -38,6 +38,7 @@ def encode(
     start: int = 1,
     want_levels: bool = False,
     count: Count | None = None,
+    overwrite: bool = False,
 ) -> tuple[Encoded, Counts | None]:
     """`theory.neuron.encode` to the bit, on arguments that `kernels.encode` has checked."""
     inputs, shape, inner = inputs.resolve_neg(), tuple(inputs.shape), tuple(inputs.shape[1:])
@@ -50,7 +51,8 @@ def encode(
     if way.copy_state and held is not None:
         held = held.new_empty_strided(inner, compact(inner, way.axes)).copy_(held.detach())
     scales = _arranged(_scales(threshold, neuron.firing_boundary), way.broadcast[0], len(inner))
-    outputs = inputs.new_empty_strided(shape, way.output_strides)
+    reuse = way.copy_input or (overwrite and way.output_strides == inputs.stride())
+    outputs = inputs if reuse else inputs.new_empty_strided(shape, way.output_strides)
     levels = inputs.new_empty_strided(shape, way.output_strides, dtype=torch.int8) if want_levels else None
     work = Work(way, shape[0], inputs.numel())
     counter = None if fan_out is None else Counter(fan_out, axis, way, shape, work.workers)
