@@ -32,7 +32,7 @@ class Block(nn.Module):
         v = self.other(w)
         view = v.flatten(2)
         u = F.silu(v) + view.reshape(v.shape)  # v is seen through its view
-        tokens = (self.other(u) * y).mean((2, 3))  # may be written over the first factor
+        tokens = (self.other(z) * y).mean((2, 3))  # may be written over the first factor
         return self.last(F.gelu(tokens)), u, self.other(u) + torch.ones(2, *u.shape)
 
 
