@@ -26,6 +26,7 @@ from spikecast.graph.structure import flatten, unflatten
 from spikecast.network import Recapture, SpikingNetwork
 
 
+@torch.no_grad()
 def prepare(
     model: nn.Module,
     call: Call,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spikecast.kernels import _loops
 from spikecast.kernels.count import Count, Counts, resolve
-from spikecast.kernels.layout import Broadcast, Walk, compact, walk
+from spikecast.kernels.layout import Walk, arranged, compact, walk
 from spikecast.theory import firing
 from spikecast.theory.neuron import Encoded, Neuron
 
@@ -50,7 +50,7 @@ def encode(
         inputs = inputs.new_empty_strided(shape, way.output_strides).copy_(inputs.detach())
     if way.copy_state and held is not None:
         held = held.new_empty_strided(inner, compact(inner, way.axes)).copy_(held.detach())
-    scales = _arranged(_scales(threshold, neuron.firing_boundary), way.broadcast[0], len(inner))
+    scales = arranged(_scales(threshold, neuron.firing_boundary), way.broadcast[0], len(inner))
     reuse = way.copy_input or (overwrite and way.output_strides == inputs.stride())
     outputs = inputs if reuse else inputs.new_empty_strided(shape, way.output_strides)
     levels = inputs.new_empty_strided(shape, way.output_strides, dtype=torch.int8) if want_levels else None
@@ -107,17 +107,6 @@ def _scales(threshold: Tensor, boundary: float) -> Tensor:
     return table
 
 
-def _arranged(table: Tensor, how: Broadcast, dims: int) -> Tensor:
-    """A table [k, ...] as it is to lie next to the run."""
-    if how.order is None:
-        return table.contiguous()
-    table = table.reshape(-1, *(1,) * (dims + 1 - table.dim()), *table.shape[1:])
-    table = table.permute(0, *(1 + d for d in how.order))
-    if how.sizes is not None:
-        table = table.expand(-1, *how.sizes, *(1,) * (dims - len(how.sizes)))
-    return table.contiguous()
-
-
 @lru_cache(maxsize=4096)
 def _geometry(way: Walk) -> Any:
     """What `_loops.locate` reads."""
@@ -132,7 +121,7 @@ class Counter:
 
     def __init__(self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], workers: int) -> None:
         how, steps, inner = way.broadcast[1], shape[0], list(shape[1:])
-        self.fan_out = _arranged(fan_out.unsqueeze(0), how, len(inner))  # kept: the loops have its address only
+        self.fan_out = arranged(fan_out.unsqueeze(0), how, len(inner))  # kept: the loops have its address only
         self.totals = fan_out.new_zeros((workers, steps))
         self.along: Tensor | None = None
         if axis is not None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spikecast.kernels import _triton
 from spikecast.kernels.count import Count, Counts, resolve
-from spikecast.kernels.layout import Broadcast, Walk, compact, walk
+from spikecast.kernels.layout import Walk, arranged, compact, walk
 from spikecast.theory import firing
 from spikecast.theory.neuron import Encoded, Neuron
 
@@ -43,7 +43,7 @@ def encode(
     if way.copy_state and held is not None:
         held = held.new_empty_strided(inner, compact(inner, way.axes)).copy_(held)
     table = torch.stack(firing.scales_of(threshold.detach(), neuron.firing_boundary, torch.float32))
-    table = _arranged(table, way.broadcast[0], len(inner))
+    table = arranged(table, way.broadcast[0], len(inner))
     outputs = inputs.new_empty_strided(shape, way.output_strides)
     levels = inputs.new_empty_strided(shape, way.output_strides, dtype=torch.int8) if want_levels else None
     tile = tile_of(math.prod(way.sizes), way.run)
@@ -80,7 +80,7 @@ class Counter:
     """Where the programs count: each has its own sums of fan-outs, and they share what is counted along an axis."""
 
     def __init__(self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], programs: int) -> None:
-        self.fan_out = _arranged(fan_out.unsqueeze(0), way.broadcast[1], len(shape) - 1)
+        self.fan_out = arranged(fan_out.unsqueeze(0), way.broadcast[1], len(shape) - 1)
         self.partial = fan_out.new_empty((shape[0], programs))
         self.along: Tensor | None = None
         if axis is not None:
@@ -114,16 +114,6 @@ def tile_of(rows: int, run: int) -> Tile:
     height = min(most // columns, 1 << (rows - 1).bit_length())
     warps = max(1, min(4, height * columns // 128))
     return Tile(height, columns, warps, -(-rows // height) * -(-run // columns))
-
-
-def _arranged(table: Tensor, how: Broadcast, dims: int) -> Tensor:
-    """A table [k, ...] as it is to lie next to the run."""
-    if how.order is not None:
-        table = table.reshape(-1, *(1,) * (dims + 1 - table.dim()), *table.shape[1:])
-        table = table.permute(0, *(1 + d for d in how.order))
-        if how.sizes is not None:
-            table = table.expand(-1, *how.sizes, *(1,) * (dims - len(how.sizes)))
-    return table.contiguous()
 
 
 def _geometry(way: Walk) -> Any:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from torch import Tensor
+
 MIN_RUN = 256  # shorter rows are worth lengthening,
 MIN_ROWS = 512  # if there are more of them than this, times steps
 
@@ -121,6 +123,17 @@ def _broadcast(shape: Shape, inner: Shape, axes: Shape, first: int) -> Broadcast
         strides=tuple(0 if sizes[i] == 1 else steps[i] for i in range(first)),
         vector=True in in_run,
     )
+
+
+def arranged(table: Tensor, how: Broadcast, dims: int) -> Tensor:
+    """A table [k, ...] as it is to lie next to the run."""
+    if how.order is None:
+        return table.contiguous()
+    table = table.reshape(-1, *(1,) * (dims + 1 - table.dim()), *table.shape[1:])
+    table = table.permute(0, *(1 + d for d in how.order))
+    if how.sizes is not None:
+        table = table.expand(-1, *how.sizes, *(1,) * (dims - len(how.sizes)))
+    return table.contiguous()
 
 
 @lru_cache(maxsize=4096)
