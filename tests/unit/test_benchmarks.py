@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 
 import pytest
-
 from benchmarks.timing import FIELDS, Row, append, in_turns, percentiles, ratio, single
 
 
@@ -40,7 +39,7 @@ def test_rows_are_added(tmp_path) -> None:
     row = Row("a name, with a comma", "x", 1, 2, 3, 1, "<= 2")
     append(path, [row])
     append(path, [row, row])
-    lines = list(csv.DictReader(path.open()))
+    lines = list(csv.DictReader(path.read_text().splitlines()))
     assert len(lines) == 3
     assert tuple(lines[0]) == FIELDS
     assert all(line["name"] == row.name and line["p50"] == "2" and line["cpu"] for line in lines)
