@@ -54,10 +54,11 @@ def test_differential_beats_rate_with_fewer_spikes(measured: Measure, name: str,
     }
     late = range(1, num_steps)
     ahead = [found["differential"].agreement[t] - found["rate"].agreement[t] for t in late]
-    near = min(found["rate"].agreement[1:]) > 0.97
-    assert sum(ahead) > 0 or near
     assert min(ahead) > -0.02  # a few hundred images: one step may tie
-    assert all(found["differential"].error[t] < found["rate"].error[t] for t in late)
+    if min(found["rate"].agreement[1:]) > 0.97:
+        assert all(found["differential"].error[t] < found["rate"].error[t] for t in late)
+    else:
+        assert sum(ahead) > 0
     assert found["differential"].spikes[-1] < found["rate"].spikes[-1]
 
 
@@ -80,8 +81,8 @@ def test_search_beats_the_papers_setting_on_vit(measured: Measure) -> None:
 
 @pytest.mark.slow
 def test_auto_is_no_worse_than_the_plain_quantile(measured: Measure) -> None:
-    """What `auto` chooses was decided by measurement; it must keep its place on a convolutional network too."""
+    """What `auto` chooses was decided by measurement: ahead after two steps, and as good over all of them."""
     auto = measured("ResNet-50", Config(num_steps=8, num_levels=4), images=96)
     plain = measured("ResNet-50", Config(num_steps=8, num_levels=4, thresholds="quantile"), images=96)
-    assert auto.agreement[1] >= plain.agreement[1] - 0.02
-    assert auto.agreement[7] >= plain.agreement[7] - 0.02
+    assert auto.agreement[1] > plain.agreement[1]
+    assert sum(auto.agreement[1:]) >= sum(plain.agreement[1:]) - 7 * 0.02  # two images of a hundred
