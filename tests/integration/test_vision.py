@@ -108,8 +108,7 @@ def test_small(case: Case, examine, settled) -> None:
 @pytest.mark.parametrize("case", WHOLE.values(), ids=WHOLE)
 def test_whole(case: Case, examine, settled) -> None:
     first, second, held_out = images(case)
-    model, exact = settled(case.build(), first, second), case.size < 224
-    examine(model, [first, second], held_out, config=case.config, exact_steps=exact)
+    examine(settled(case.build(), first, second), [first, second], held_out, config=case.config, exact_steps=False)
 
 
 @pytest.mark.parametrize("thresholds", ["auto", "search"])
