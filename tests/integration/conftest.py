@@ -126,8 +126,8 @@ def _examine(
         by_sample([leaf[t] for leaf in tensors(answers)], tensors(expected), batch_axis).median() for t in range(LATE)
     ]
     apart = run_and_steps(snn, args, kwargs, batch_axis)
-    # Matrix products round by the number of their rows, too. With very many neurons that is bound to tip a spike, and in
-    # a random net one spike moves all that follow; test_shapes.py compares in float64, where nothing tips.
+    # Matrix products round by the number of their rows, too. With very many neurons that is bound to tip a spike, and
+    # in a random net one spike moves all that follow; test_shapes.py compares in float64, where nothing tips.
     assert not exact_steps or bool((apart <= 1e-5).all()), apart
     early, late = float(own[EARLY - 1]), float(own[LATE - 1])
     print(f"relative L2 error {early:.4f} at T={EARLY}, {late:.4f} at T={LATE}")
