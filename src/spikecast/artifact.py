@@ -378,6 +378,7 @@ def _usable(device: str | torch.device | None) -> torch.device:
     try:
         place = torch.device("cpu" if device is None else device)
         torch.zeros(1, device=place).item()  # fails on a device that is not there, and on "meta"
+    # in this order: no such device, torch built without it, no name of a device, and "meta", which holds no values
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         raise ConfigError(f"device={device!r} cannot be used here ({_line(error)}); give 'cpu'") from None
     return place

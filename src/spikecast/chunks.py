@@ -49,7 +49,7 @@ def run_in_chunks(
         raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")
     budget = None if max_memory is None else bytes_of(max_memory)
     samples = batch_size(program, tensors)
-    if not network.foldable or samples is None:
+    if not network.foldable or samples is None:  # its samples belong together: one step at a time is the least
         return _one_by_one(network, program, tensors, total)
     size, fold = max(1, limit // total), min(total, limit)
     found: list[Chunk] = []

@@ -5,7 +5,7 @@ starting threshold are tried with the real neuron, and per channel the one is ke
 neuron would send at each step. Only neurons run repeatedly, never a convolution.
 
 Closest to the exact neuron on the same inputs, not to the ANN's own activation: what the layers before got wrong cannot
-be mended here, and a score that counts it rewards neurons for sending less (docs/method.md has the measurements).
+be mended here, and a score that counts it rewards neurons for sending less.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Execution:
         self.batch = 0
         self.fold = 1
         self.device = torch.device("cpu")
-        self.measure, self.peak = False, 0  # the most bytes that moving values took at any op, if measured
+        self.measure, self.peak = False, 0  # the most bytes that values (not weights) took at any op, if measured
         self._functions = {n.name: resolve(n.target) for n in program.nodes if n.target != NEURON}
         self._owned = owned_sources(program, self.moving)
         self._last_still = _last_uses(self.still, keep=_used_by(self.steps) | set(program.output_names))
@@ -71,7 +71,8 @@ class Execution:
             else:
                 self._evaluate(node, env, fold, whole)
             if self.measure:
-                self.peak = max(self.peak, _bytes_held(env))
+                still = {name: value for name, value in self.env.items() if name not in self.tensors}
+                self.peak = max(self.peak, _bytes_held(still | env))
             for name in self._last_moving.get(node.name, ()):
                 env.pop(name, None)
                 env.pop(f"{name}@", None)
@@ -171,7 +172,7 @@ class Execution:
         if "device" in kwargs:
             kwargs["device"] = self.device
         function = self._functions[node.name]
-        if node.name in self._owned and env is not self.env and keeps_form(args):
+        if node.name in self._owned and env is not self.env and keeps_form((*args, *kwargs.values())):
             function = IN_PLACE[node.target]
         env[node.name] = function(*args, **kwargs)
         self._track_outer(node, env, self.batch if whole is None else whole)

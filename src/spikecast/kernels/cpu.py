@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from spikecast.kernels import _loops
-from spikecast.kernels.count import Count, Counts, resolve
-from spikecast.kernels.layout import Walk, arranged, compact, walk
+from spikecast.kernels.count import Count, Counts
+from spikecast.kernels.layout import Walk, arranged
+from spikecast.kernels.operands import operands
 from spikecast.theory import firing
 from spikecast.theory.neuron import Encoded, Neuron
 
@@ -41,15 +42,8 @@ def encode(
     overwrite: bool = False,
 ) -> tuple[Encoded, Counts | None]:
     """`theory.neuron.encode` to the bit, on arguments that `kernels.encode` has checked."""
-    inputs, shape, inner = inputs.resolve_neg(), tuple(inputs.shape), tuple(inputs.shape[1:])
-    held = None if state is None else state.to(torch.float32).resolve_neg()
-    fan_out, axis = (None, None) if count is None else resolve(count, inputs[0])
-    shapes = (tuple(x.shape) for x in (threshold, fan_out) if x is not None)
-    way = walk(shape, inputs.stride(), None if held is None else held.stride(), tuple(shapes), axis)
-    if way.copy_input:
-        inputs = inputs.new_empty_strided(shape, way.output_strides).copy_(inputs.detach())
-    if way.copy_state and held is not None:
-        held = held.new_empty_strided(inner, compact(inner, way.axes)).copy_(held.detach())
+    inputs, held, fan_out, axis, way = operands(inputs, state, threshold, count)
+    shape, inner = tuple(inputs.shape), tuple(inputs.shape[1:])
     scales = arranged(_scales(threshold, neuron.firing_boundary), way.broadcast[0], len(inner))
     reuse = way.copy_input or (overwrite and way.output_strides == inputs.stride())
     outputs = inputs if reuse else inputs.new_empty_strided(shape, way.output_strides)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from spikecast.kernels import _triton
-from spikecast.kernels.count import Count, Counts, resolve
-from spikecast.kernels.layout import Walk, arranged, compact, walk
+from spikecast.kernels.count import Count, Counts
+from spikecast.kernels.layout import Walk, arranged
+from spikecast.kernels.operands import operands
 from spikecast.theory import firing
 from spikecast.theory.neuron import Encoded, Neuron
 
@@ -33,15 +34,8 @@ def encode(
     count: Count | None = None,
 ) -> tuple[Encoded, Counts | None]:
     """`theory.neuron.encode` to the bit, on arguments that `kernels.encode` has checked."""
-    inputs, shape, inner = inputs.detach().resolve_neg(), tuple(inputs.shape), tuple(inputs.shape[1:])
-    held = None if state is None else state.detach().to(torch.float32).resolve_neg()
-    fan_out, axis = (None, None) if count is None else resolve(count, inputs[0])
-    shapes = tuple(tuple(x.shape) for x in (threshold, fan_out) if x is not None)
-    way = walk(shape, inputs.stride(), None if held is None else held.stride(), shapes, axis)
-    if way.copy_input:
-        inputs = inputs.new_empty_strided(shape, way.output_strides).copy_(inputs)
-    if way.copy_state and held is not None:
-        held = held.new_empty_strided(inner, compact(inner, way.axes)).copy_(held)
+    inputs, held, fan_out, axis, way = operands(inputs, state, threshold, count)
+    shape, inner = tuple(inputs.shape), tuple(inputs.shape[1:])
     table = torch.stack(firing.scales_of(threshold.detach(), neuron.firing_boundary, torch.float32))
     table = arranged(table, way.broadcast[0], len(inner))
     outputs = inputs.new_empty_strided(shape, way.output_strides)
