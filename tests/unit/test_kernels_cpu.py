@@ -267,13 +267,16 @@ def test_counts(seed, num_steps, inner, how, data) -> None:
     assert counts.weighted.tolist() == weighted
     if axis is None:
         assert counts.along is None
+        assert counts.held is None
     else:
+        assert torch.equal(counts.held, (wanted.estimates != 0).sum(axis % len(inner) + 1))
         assert counts.along.sum() == fired.sum()
         assert all(counts.along[place] == number for place, number in along.items())
     on_the_side = encode_counted(inputs, threshold, neuron, Count(fan_out, axis), want_levels=True, backend="eager")
     assert torch.equal(on_the_side[0].levels, wanted.levels)
     assert torch.equal(on_the_side[1].weighted, counts.weighted)
     assert axis is None or torch.equal(on_the_side[1].along, counts.along)
+    assert axis is None or torch.equal(on_the_side[1].held, counts.held)
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -284,6 +287,7 @@ def test_counts_on_threads(axis) -> None:
     fired = encoded.levels != 0
     assert torch.equal(counts.weighted, fired.sum((1, 2, 3, 4)))
     assert axis is None or torch.equal(counts.along, fired.sum(axis))
+    assert axis is None or torch.equal(counts.held, (encoded.estimates != 0).sum(axis))
 
 
 @pytest.mark.parametrize("backend", ["eager", "fused"])

@@ -25,7 +25,7 @@ from spikecast.theory.neuron import Neuron
 SAMPLES = 32
 SCALES = tuple(2.0 ** (k / 2) for k in range(6, -5, -1))  # 8 … ¼, the largest first
 TIE = 1e-4  # scores this close count as equal, and the larger threshold wins
-ENOUGH = 2**21  # values of a site on which its scales are compared; more samples would not change the choice
+ENOUGH = 2**19  # values of a site on which its scales are compared, spread over all samples; more change little
 FLOOR = 1e-6  # of the layer's mean power: a channel below it is as good as silent
 
 
@@ -51,7 +51,7 @@ class Search:
         own = self.config.at(site.name)
         assert own is not None
         axes = channel_axes(site, own.granularity)
-        steps = _some_samples(site, steps)
+        steps = _thinned(steps, axes, site.meta.batch_axis)
         exact = steps.clamp(site.lower, site.upper) if site.is_rectifier else steps
         power = _sum_of_squares(_late(exact), axes)
         power = power.clamp_min(float(power.mean()) * FLOOR).clamp_min(torch.finfo(torch.float32).tiny)
@@ -75,13 +75,16 @@ def _late(steps: Tensor) -> Tensor:
 
 def _sum_of_squares(steps: Tensor, axes: tuple[int, ...], minus: Tensor | None = None) -> Tensor:
     """Squares of all steps (of their difference from others) by channel; one step at a time is in memory."""
+    others = [d for d in range(steps.dim() - 1) if d not in axes]
     parts = (step if minus is None else step - minus[t] for t, step in enumerate(steps))
-    return torch.stack([by_channel(part.float().square(), axes).mean(1) for part in parts]).sum(0)
+    return torch.stack([part.float().square().mean(others).reshape(-1) for part in parts]).sum(0)
 
 
-def _some_samples(site: Site, steps: Tensor) -> Tensor:
-    """As many samples of a site as it takes to compare scales."""
-    axis, size = site.meta.batch_axis, steps[0].numel()
-    if axis is None or size <= ENOUGH:
-        return steps
-    return steps.narrow(axis + 1, 0, max(1, steps.shape[axis + 1] * ENOUGH // size))
+def _thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None) -> Tensor:
+    """As many values of a site as it takes to compare scales: every k-th place of all samples, then fewer samples."""
+    places = [d for d in range(steps.dim() - 1) if d not in axes and d != batch]
+    for d in (*sorted(places, key=lambda d: -steps.shape[d + 1]), *([] if batch is None or batch in axes else [batch])):
+        stride = min(-(-steps[0].numel() // ENOUGH), steps.shape[d + 1])
+        if stride > 1:
+            steps = steps[(slice(None),) * (d + 1) + (slice(None, None, stride),)]
+    return steps

@@ -53,15 +53,17 @@ def encode_counted(
     start: int = 1,
     want_levels: bool = False,
     backend: Backend = "auto",
+    overwrite: bool = False,
 ) -> tuple[Encoded, Counts]:
     """`encode`, and how many spikes there were, without a tensor of spikes where the kernel is fused."""
     if _is_fused(inputs, threshold, state, start, backend):
-        encoded, counts = _encode_fused(inputs, threshold, neuron, state, start, want_levels, count)
+        encoded, counts = _encode_fused(inputs, threshold, neuron, state, start, want_levels, count, overwrite)
         assert counts is not None
         return encoded, counts
     encoded = encode_eager(inputs, threshold, neuron, state=state, start=start, want_levels=True)
     assert encoded.levels is not None
-    return Encoded(encoded.estimates, encoded.levels if want_levels else None), count_levels(encoded.levels, count)
+    counts = count_levels(encoded.levels, encoded.estimates, count)
+    return Encoded(encoded.estimates, encoded.levels if want_levels else None), counts
 
 
 def _encode_fused(

@@ -149,21 +149,22 @@ def count_weighted(pulses, fan_out, stride):
 
 
 @compiled()
-def count_along(pulses, counts, stride):
-    """Add one to a neuron's count if it fired; at stride 0 all share one."""
+def count_along(values, address, offset, stride):
+    """Add one to the count of each value that is not zero; at stride 0 all share one."""
+    counts = block(address, offset, 1 + (values.size - 1) * stride, i32(0))
     if stride == 0:
-        counts[0] += count_all(pulses)
+        counts[0] += count_all(values)
     else:
-        for i in range(pulses.size):
-            counts[i * stride] += i32(pulses[i] != 0)
+        for i in range(values.size):
+            counts[i * stride] += i32(values[i] != 0)
 
 
 @compiled()
-def count_all(pulses):
-    """How many neurons of a block fired."""
+def count_all(values):
+    """How many values of a block are not zero."""
     total = i32(0)
-    for i in range(pulses.size):
-        total += i32(pulses[i] != 0)
+    for i in range(values.size):
+        total += i32(values[i] != 0)
     return total
 
 
@@ -262,15 +263,16 @@ def locate(row, geometry, offsets):
 
 
 @compiled()
-def count(pulses, k, worker, offsets, part, counting):
-    """Add a block's spikes at step k to what this worker counted."""
-    fan_out, fan_stride, totals, along, along_stride, along_step, num_steps = counting
+def count(pulses, estimates, k, worker, offsets, part, counting):
+    """Add a block's spikes at step k, and the estimates after it, to what this worker counted."""
+    fan_out, fan_stride, totals, along, held, along_stride, along_step, num_steps = counting
     weights = block(fan_out, offsets[FAN_OUT] + part * fan_stride, pulses.size, np.int64(0))
     sums = block(totals, worker * num_steps, num_steps, np.int64(0))
     sums[k] += count_weighted(pulses, weights, fan_stride)
     if along != 0:
         first = (worker * num_steps + k) * along_step + offsets[ALONG] + part * along_stride
-        count_along(pulses, block(along, first, 1 + (pulses.size - 1) * along_stride, i32(0)), along_stride)
+        count_along(pulses, along, first, along_stride)
+        count_along(estimates, held, first, along_stride)
 
 
 @compiled()
@@ -319,7 +321,7 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
                 if levels != 0:
                     to_levels(pulses, block(levels, there, n, np.int8(0)))
                 if counting is not None:
-                    count(pulses, k, worker, offsets, part, counting)
+                    count(pulses, y, k, worker, offsets, part, counting)
             largest = max(largest, bits)
             if half is not None:
                 narrow(y, block(outputs, there, n, np.int16(0)), half)

@@ -97,7 +97,7 @@ def narrow(estimate, dtype: tl.constexpr, bfloat: tl.constexpr):
 
 @triton.jit
 def count_along(fired, along, at, column, stride, is_row, vector: tl.constexpr):
-    """Add one to a neuron's count if it fired; where a row shares one, sum first."""
+    """Add one to the count of each neuron that fired (or holds something); where a row shares one, sum first."""
     if vector:
         tl.atomic_add(along + at[:, None] + column * stride, fired.to(tl.int32), mask=fired, sem="relaxed")
     else:
@@ -124,7 +124,7 @@ def encode(
 ):
     """All steps of a tile of neurons, whose estimates stay in registers; a place that is None leaves its work out."""
     inputs, outputs, state, table, levels, flag = places
-    fan_out, partial, along, along_step, along_stride = counting
+    fan_out, partial, along, held, along_step, along_stride = counting
     input_step, output_step, run, num_scales = strides
     sizes, input_strides, output_strides, state_strides, table_strides, fan_strides, along_strides = geometry
     program, parts = tl.program_id(0), (run + tile_columns - 1) // tile_columns
@@ -162,6 +162,7 @@ def encode(
             partial += tl.num_programs(0)
             if along is not None:
                 count_along(fired, along, at_along, column, along_stride, is_row, vector[2])
-                along += along_step
+                count_along((estimate != 0) & here, held, at_along, column, along_stride, is_row, vector[2])
+                along, held = along + along_step, held + along_step
         inputs, outputs = inputs + input_step, outputs + output_step
     tl.store(flag + (largest & 0), 1, mask=largest > EXPONENT)  # whoever met a NaN writes the same

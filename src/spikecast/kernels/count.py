@@ -15,7 +15,7 @@ class Count(NamedTuple):
     """What to count of the spikes at each step.
 
     fan_out  how many receivers each neuron has: integers that broadcast against one step; one each, unless given
-    axis     an axis of one step; the spikes along it are counted for each place on the other axes (matmul pairs)
+    axis     an axis of one step; what lies along it is counted for each place on the other axes (matmul pairs)
     """
 
     fan_out: Tensor | None = None
@@ -23,18 +23,26 @@ class Count(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Spikes weighted by their fan-out, int64 [T]; and those along the axis, int64 [T, ...] without the axis."""
+    """What was counted at each step.
+
+    weighted  spikes times their fan-out, int64 [T]
+    along     spikes along the axis, int64 [T, ...] without the axis
+    held      the same of estimates other than zero, after the step
+    """
 
     weighted: Tensor
     along: Tensor | None
+    held: Tensor | None
 
 
-def count_levels(levels: Tensor, count: Count) -> Counts:
-    """The counts of levels [T, ...] that are at hand: the definition, and the way where no kernel is fused."""
+def count_levels(levels: Tensor, estimates: Tensor, count: Count) -> Counts:
+    """The counts of levels and estimates [T, ...] that are at hand: the definition, and the way without a kernel."""
     fan_out, axis = resolve(count, levels[0])
     fired = levels != 0
     weighted = torch.where(fired, fan_out, 0).reshape(len(levels), -1).sum(1)
-    return Counts(weighted, None if axis is None else fired.sum(1 + axis))
+    if axis is None:
+        return Counts(weighted, None, None)
+    return Counts(weighted, fired.sum(1 + axis), (estimates != 0).sum(1 + axis))
 
 
 def resolve(count: Count, step: Tensor) -> tuple[Tensor, int | None]:

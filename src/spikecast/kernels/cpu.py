@@ -117,19 +117,20 @@ class Counter:
         how, steps, inner = way.broadcast[1], shape[0], list(shape[1:])
         self.fan_out = arranged(fan_out.unsqueeze(0), how, len(inner))  # kept: the loops have its address only
         self.totals = fan_out.new_zeros((workers, steps))
-        self.along: Tensor | None = None
+        self.along: Tensor | None = None  # spikes, and estimates that are not zero
         if axis is not None:
             del inner[axis]
-            self.along = fan_out.new_zeros((workers, steps, *inner), dtype=torch.int32)
+            self.along = fan_out.new_zeros((2, workers, steps, *inner), dtype=torch.int32)
         self.pointers = (
             self.fan_out.data_ptr(),
             int(how.vector),
             self.totals.data_ptr(),
-            0 if self.along is None else self.along.data_ptr(),
+            *((0, 0) if self.along is None else (part.data_ptr() for part in self.along)),
             way.count_stride,
             math.prod(inner),
             steps,
         )
 
     def counts(self) -> Counts:
-        return Counts(self.totals.sum(0), None if self.along is None else self.along.sum(0))
+        along, held = (None, None) if self.along is None else self.along.sum(1)
+        return Counts(self.totals.sum(0), along, held)

@@ -48,7 +48,7 @@ def encode(
     with torch.cuda.device_of(inputs):
         _triton.encode[(tile.programs,)](
             (source, target, held, table, levels, has_nan),
-            (None,) * 5 if counter is None else counter.arguments(way),
+            (None,) * 6 if counter is None else counter.arguments(way),
             shape[0],
             start,
             math.prod(way.sizes),
@@ -79,15 +79,16 @@ class Counter:
         self.along: Tensor | None = None
         if axis is not None:
             kept = [size for d, size in enumerate(shape) if d != 1 + axis]
-            self.along = fan_out.new_zeros(kept, dtype=torch.int32)
+            self.along = fan_out.new_zeros((2, *kept), dtype=torch.int32)  # spikes, and estimates that are not zero
 
     def arguments(self, way: Walk) -> tuple[Tensor | int | None, ...]:
         """As `_triton.encode` reads them."""
-        along_step = 0 if self.along is None else self.along.stride(0)
-        return self.fan_out, self.partial, self.along, along_step, way.count_stride
+        along, held = (None, None) if self.along is None else self.along
+        return self.fan_out, self.partial, along, held, 0 if along is None else along.stride(0), way.count_stride
 
     def counts(self) -> Counts:
-        return Counts(self.partial.sum(1), None if self.along is None else self.along.long())
+        along, held = (None, None) if self.along is None else self.along.long()
+        return Counts(self.partial.sum(1), along, held)
 
 
 class Tile(NamedTuple):
