@@ -6,12 +6,13 @@ How much a sample takes is not guessed: the first one is run on its own and what
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from spikecast.errors import ConfigError
+from spikecast.graph.execute import Execution
 from spikecast.graph.inputs import batch_size, take
 from spikecast.graph.program import Program
 from spikecast.outputs import Place, batch_place, in_time, join, stacked, unfolded, with_sizes
@@ -19,6 +20,8 @@ from spikecast.states import NeuronStates
 
 if TYPE_CHECKING:
     from spikecast.network import SpikingNetwork
+
+NeuronsOf = Callable[[Execution], NeuronStates]  # the neurons of a run, where they are not the plain ones
 
 MAX_BATCH = 128  # samples times steps that lie in memory at once, unless the caller says otherwise
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
@@ -42,28 +45,29 @@ def run_in_chunks(
     *,
     max_batch: int | None = None,
     max_memory: int | str | None = None,
+    neurons: NeuronsOf | None = None,
 ) -> list[Any]:
-    """The output leaves after each step, [T, ...] each."""
+    """The output leaves after each step, [T, ...] each; `neurons` makes those of each piece."""
     limit = MAX_BATCH if max_batch is None else max_batch
     if limit < 1:
         raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")
     budget = None if max_memory is None else bytes_of(max_memory)
     samples = batch_size(program, tensors)
     if not network.foldable or samples is None:  # its samples belong together: one step at a time is the least
-        return _one_by_one(network, program, tensors, total)
+        return _one_by_one(network, program, tensors, total, neurons)
     size, fold = max(1, limit // total), min(total, limit)
     found: list[Chunk] = []
     if budget is not None and samples:
-        found.append(_folded(network, program, take(program, tensors, 0, 1), total, 1, measure=True))
+        found.append(_folded(network, program, take(program, tensors, 0, 1), total, 1, neurons, measure=True))
         fits = budget // max(found[0].bytes_per_step, 1)
         if fits < total:  # the neurons keep their estimates from one pass to the next
             fits = (budget - found[0].bytes_kept) // max(found[0].bytes_per_step, 1)
         size, fold = max(1, min(size, fits // total)), max(1, min(fold, fits))
     for i in range(len(found), samples, size):
         chunk = take(program, tensors, i, min(i + size, samples))
-        found.append(_folded(network, program, chunk, total, fold))
+        found.append(_folded(network, program, chunk, total, fold, neurons))
     if not found:
-        found.append(_folded(network, program, tensors, total, fold))
+        found.append(_folded(network, program, tensors, total, fold, neurons))
     leaves = [join(parts, *place) for place, *parts in zip(found[0].places, *(c.leaves for c in found), strict=True)]
     return with_sizes(program, tensors, leaves)
 
@@ -83,11 +87,13 @@ def _folded(
     tensors: Sequence[Tensor],
     total: int,
     fold: int,
+    neurons: NeuronsOf | None,
     *,
     measure: bool = False,
 ) -> Chunk:
     """Layer by layer, with `fold` steps at once."""
-    execution, states = network.execution(program), NeuronStates(network)
+    execution = network.execution(program)
+    states = NeuronStates(network) if neurons is None else neurons(execution)
     states.keep = fold < total
     execution.measure = measure
     execution.start(tensors)
@@ -102,9 +108,12 @@ def _folded(
     return Chunk(leaves, [batch_place(execution, out) for out in program.outputs], execution.peak, kept)
 
 
-def _one_by_one(network: SpikingNetwork, program: Program, tensors: Sequence[Tensor], total: int) -> list[Any]:
+def _one_by_one(
+    network: SpikingNetwork, program: Program, tensors: Sequence[Tensor], total: int, neurons: NeuronsOf | None
+) -> list[Any]:
     """One step after the other, for a graph whose batch cannot hold the steps."""
-    execution, states = network.execution(program), NeuronStates(network)
+    execution = network.execution(program)
+    states = NeuronStates(network) if neurons is None else neurons(execution)
     execution.start(tensors)
     answers = []
     for t in range(1, total + 1):

@@ -7,7 +7,7 @@ own for each call site (its first call in a step, its second, ...).
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ from spikecast.calibration.search import Search
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, DataError, ModelError
 from spikecast.graph.codec import fields, items, typed
-from spikecast.graph.execute import Execution, NeuronFunction
+from spikecast.graph.execute import Execution, NeuronFunction, Watch
 from spikecast.graph.plan import Plan
 from spikecast.graph.report import Report
 from spikecast.graph.structure import unflatten
@@ -48,6 +48,7 @@ class Region(nn.Module):
         self.call = 0  # how often the region has been called in this step
         self.states: dict[int, NeuronStates] = {}
         self.executions: dict[int, Execution] = {}
+        self.meter: Callable[[Region, Execution], NeuronStates] | None = None  # makes neurons that count, if asked to
         self.heard: list[list[Tensor]] | None = None  # tensors of each call, while somebody listens
 
     @property
@@ -73,10 +74,12 @@ class Region(nn.Module):
         if self.heard is not None:
             self.heard.append(tensors)
         execution = self._execution(planned)
+        execution.watch = None
+        neurons = self._neurons(execution)
         execution.start(tensors)
-        return unflatten(planned.program.output_structure, execution.advance(self._neurons()))
+        return unflatten(planned.program.output_structure, execution.advance(neurons))
 
-    def _neurons(self) -> NeuronFunction:
+    def _neurons(self, execution: Execution) -> NeuronFunction:
         assert self.network is not None
         index, self.call = self.call, self.call + 1
         if self.calibration is not None:
@@ -89,9 +92,11 @@ class Region(nn.Module):
                     f"region {self.name!r} is called more often in step {self.t} than in step 1; "
                     "take a region that is called equally often in each"
                 )
-            self.states[index] = NeuronStates(self.network)
+            self.states[index] = NeuronStates(self.network) if self.meter is None else self.meter(self, execution)
         states = self.states[index]
         states.t = self.t
+        if self.meter is not None:
+            execution.watch = cast(Watch, states)
         return _Guarded(self.name, states)
 
     def _execution(self, planned: Plan) -> Execution:

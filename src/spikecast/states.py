@@ -11,6 +11,7 @@ from spikecast.errors import DataError
 from spikecast.graph.execute import Execution
 from spikecast.graph.program import NEURON
 from spikecast.kernels import encode
+from spikecast.theory.neuron import Encoded
 
 if TYPE_CHECKING:
     from spikecast.network import SpikingNetwork
@@ -51,20 +52,24 @@ class NeuronStates:
                 f"site {site!r} has thresholds of shape {tuple(threshold.shape)} and meets {tuple(shape)}; give inputs "
                 "of the size it was calibrated with, or convert with granularity='channel'"
             )
-        out = encode(
-            steps,
-            threshold,
-            self.network.neurons[site],
-            state=self.estimates.get(site),
-            start=self.t,
-            want_levels=want,
-            overwrite=overwrite,
-        )
+        out = self.encode(site, steps, threshold, want_levels=want, overwrite=overwrite)
         if self.keep:  # a copy, where a view would keep all steps in memory
             self.estimates[site] = out.estimates[-1].clone() if len(steps) > 1 else out.estimates[-1]
         if want and out.levels is not None:
             self.recorded[site] = Recorded(out.estimates, out.levels)
         return out.estimates
+
+    def encode(self, site: str, steps: Tensor, threshold: Tensor, *, want_levels: bool, overwrite: bool) -> Encoded:
+        """The neurons of one site; who counts as well does it here."""
+        return encode(
+            steps,
+            threshold,
+            self.network.neurons[site],
+            state=self.estimates.get(site),
+            start=self.t,
+            want_levels=want_levels,
+            overwrite=overwrite,
+        )
 
     def keep_samples(self, execution: Execution, index: Tensor) -> None:
         """Forget all samples but those of the index."""

@@ -265,6 +265,7 @@ def test_counts(seed, num_steps, inner, how, data) -> None:
                 del place[axis]
                 along[(k, *place)] = along.get((k, *place), 0) + 1
     assert counts.weighted.tolist() == weighted
+    assert counts.fired.tolist() == fired.reshape(num_steps, -1).sum(1).tolist()
     if axis is None:
         assert counts.along is None
         assert counts.held is None
@@ -275,6 +276,7 @@ def test_counts(seed, num_steps, inner, how, data) -> None:
     on_the_side = encode_counted(inputs, threshold, neuron, Count(fan_out, axis), want_levels=True, backend="eager")
     assert torch.equal(on_the_side[0].levels, wanted.levels)
     assert torch.equal(on_the_side[1].weighted, counts.weighted)
+    assert torch.equal(on_the_side[1].fired, counts.fired)
     assert axis is None or torch.equal(on_the_side[1].along, counts.along)
     assert axis is None or torch.equal(on_the_side[1].held, counts.held)
 

@@ -239,6 +239,7 @@ def test_counts(seed, num_steps, inner, how, kind, want_levels, data) -> None:
     right = count_levels(wanted.levels, wanted.estimates, count)
     assert counts.weighted.dtype == torch.int64
     assert torch.equal(counts.weighted, right.weighted)
+    assert torch.equal(counts.fired, right.fired)
     assert (counts.along is None) == (axis is None)
     assert axis is None or torch.equal(counts.along, right.along)
     assert axis is None or torch.equal(counts.held, right.held)

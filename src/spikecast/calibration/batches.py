@@ -36,7 +36,7 @@ class Binder:
         self.open_ended = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
         self.any_name = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
         self.dropped: set[str] = set()
-        self.parameter = next(iter(model.parameters()), None)
+        self.parameter: Tensor | None = next(iter(model.parameters()), None)
 
     def bind(self, batch: Any) -> Call:
         """The call a batch stands for."""

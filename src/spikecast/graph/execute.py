@@ -8,8 +8,8 @@ that value is repeated; where it uses a size of one, the size is multiplied. Wit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +22,19 @@ from spikecast.graph.program import NEURON, SIZE, Meta, Node, Program, Ref, repl
 # A neuron site while running: (site name, its input for each step [fold, ...]) -> its estimate for each step.
 NeuronFunction = Callable[[str, Tensor], Tensor]
 _RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
+
+
+class Watch(Protocol):
+    """Somebody who looks on: told of each op in `nodes` once it is done, and of values that nobody needs any more."""
+
+    @property
+    def nodes(self) -> Collection[str]: ...
+
+    def see(self, node: Node, value: Any, look_up: Callable[[Ref], Any]) -> None:
+        """An op's result, and what it read."""
+
+    def forget(self, name: str) -> None:
+        """A value is gone."""
 
 
 class Execution:
@@ -39,6 +52,7 @@ class Execution:
         self.batch = 0
         self.fold = 1
         self.device = torch.device("cpu")
+        self.watch: Watch | None = None
         self.measure, self.peak = False, 0  # the most bytes that values (not weights) took at any op, if measured
         self._functions = {n.name: resolve(n.target) for n in program.nodes if n.target != NEURON}
         self._owned = owned_sources(program, self.moving)
@@ -76,6 +90,8 @@ class Execution:
             for name in self._last_moving.get(node.name, ()):
                 env.pop(name, None)
                 env.pop(f"{name}@", None)
+                if self.watch is not None:
+                    self.watch.forget(name)
         return [self._output(out, env) for out in self.program.outputs]
 
     def advance_apart(self, neuron: NeuronFunction, count: int) -> None:
@@ -155,6 +171,8 @@ class Execution:
         if node.name in self._owned:
             neuron = getattr(neuron, "overwrite", neuron)
         env[node.name] = self.refold(node.name, neuron(node.kwargs["site"], steps))
+        if self.watch is not None and node.name in self.watch.nodes:
+            self.watch.see(node, env[node.name], lambda ref: env[ref.name])
 
     def _evaluate(self, node: Node, env: dict[str, Any], fold: int, whole: int | None = None) -> None:
         moving = node.name in self.moving or env is not self.env
@@ -175,6 +193,8 @@ class Execution:
         if node.name in self._owned and env is not self.env and keeps_form((*args, *kwargs.values())):
             function = IN_PLACE[node.target]
         env[node.name] = function(*args, **kwargs)
+        if self.watch is not None and node.name in self.watch.nodes:
+            self.watch.see(node, env[node.name], look_up)
         self._track_outer(node, env, self.batch if whole is None else whole)
 
     def _lifted(self, name: str, env: dict[str, Any], fold: int) -> Any:

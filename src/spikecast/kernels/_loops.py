@@ -138,10 +138,8 @@ def to_levels(pulses, levels):
 
 
 @compiled()
-def count_weighted(pulses, fan_out, stride):
-    """The fan-outs of the neurons that fired, summed; at stride 0 all have the same."""
-    if stride == 0:
-        return np.int64(count_all(pulses)) * fan_out[0]
+def count_weighted(pulses, fan_out):
+    """The fan-outs of the neurons that fired, summed."""
     total = np.int64(0)
     for i in range(pulses.size):
         total += fan_out[i] if pulses[i] != 0 else np.int64(0)
@@ -267,8 +265,10 @@ def count(pulses, estimates, k, worker, offsets, part, counting):
     """Add a block's spikes at step k, and the estimates after it, to what this worker counted."""
     fan_out, fan_stride, totals, along, held, along_stride, along_step, num_steps = counting
     weights = block(fan_out, offsets[FAN_OUT] + part * fan_stride, pulses.size, np.int64(0))
-    sums = block(totals, worker * num_steps, num_steps, np.int64(0))
-    sums[k] += count_weighted(pulses, weights, fan_stride)
+    sums = block(totals, 2 * (worker * num_steps + k), 2, np.int64(0))
+    number = np.int64(count_all(pulses))
+    sums[0] += number
+    sums[1] += number * weights[0] if fan_stride == 0 else count_weighted(pulses, weights)
     if along != 0:
         first = (worker * num_steps + k) * along_step + offsets[ALONG] + part * along_stride
         count_along(pulses, along, first, along_stride)

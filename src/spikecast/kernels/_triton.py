@@ -158,8 +158,9 @@ def encode(
             levels += output_step
         if fan_out is not None:
             fired = (pulse != 0) & here  # an initial potential fires where there is no neuron
-            tl.store(partial + program, tl.reduce(tl.where(fired, weights, 0), None, add))
-            partial += tl.num_programs(0)
+            tl.store(partial + program, tl.reduce(fired.to(tl.int64), None, add))
+            tl.store(partial + tl.num_programs(0) + program, tl.reduce(tl.where(fired, weights, 0), None, add))
+            partial += 2 * tl.num_programs(0)
             if along is not None:
                 count_along(fired, along, at_along, column, along_stride, is_row, vector[2])
                 count_along((estimate != 0) & here, held, at_along, column, along_stride, is_row, vector[2])

@@ -25,11 +25,13 @@ class Count(NamedTuple):
 class Counts(NamedTuple):
     """What was counted at each step.
 
+    fired     spikes, int64 [T]
     weighted  spikes times their fan-out, int64 [T]
     along     spikes along the axis, int64 [T, ...] without the axis
     held      the same of estimates other than zero, after the step
     """
 
+    fired: Tensor
     weighted: Tensor
     along: Tensor | None
     held: Tensor | None
@@ -39,10 +41,11 @@ def count_levels(levels: Tensor, estimates: Tensor, count: Count) -> Counts:
     """The counts of levels and estimates [T, ...] that are at hand: the definition, and the way without a kernel."""
     fan_out, axis = resolve(count, levels[0])
     fired = levels != 0
+    number = fired.reshape(len(levels), -1).sum(1)
     weighted = torch.where(fired, fan_out, 0).reshape(len(levels), -1).sum(1)
     if axis is None:
-        return Counts(weighted, None, None)
-    return Counts(weighted, fired.sum(1 + axis), (estimates != 0).sum(1 + axis))
+        return Counts(number, weighted, None, None)
+    return Counts(number, weighted, fired.sum(1 + axis), (estimates != 0).sum(1 + axis))
 
 
 def resolve(count: Count, step: Tensor) -> tuple[Tensor, int | None]:

@@ -116,7 +116,7 @@ class Counter:
     def __init__(self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], workers: int) -> None:
         how, steps, inner = way.broadcast[1], shape[0], list(shape[1:])
         self.fan_out = arranged(fan_out.unsqueeze(0), how, len(inner))  # kept: the loops have its address only
-        self.totals = fan_out.new_zeros((workers, steps))
+        self.totals = fan_out.new_zeros((workers, steps, 2))
         self.along: Tensor | None = None  # spikes, and estimates that are not zero
         if axis is not None:
             del inner[axis]
@@ -133,4 +133,5 @@ class Counter:
 
     def counts(self) -> Counts:
         along, held = (None, None) if self.along is None else self.along.sum(1)
-        return Counts(self.totals.sum(0), along, held)
+        fired, weighted = self.totals.sum(0).unbind(1)
+        return Counts(fired, weighted, along, held)

@@ -75,7 +75,7 @@ class Counter:
 
     def __init__(self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], programs: int) -> None:
         self.fan_out = arranged(fan_out.unsqueeze(0), way.broadcast[1], len(shape) - 1)
-        self.partial = fan_out.new_empty((shape[0], programs))
+        self.partial = fan_out.new_empty((shape[0], 2, programs))
         self.along: Tensor | None = None
         if axis is not None:
             kept = [size for d, size in enumerate(shape) if d != 1 + axis]
@@ -88,7 +88,8 @@ class Counter:
 
     def counts(self) -> Counts:
         along, held = (None, None) if self.along is None else self.along.long()
-        return Counts(self.partial.sum(1), along, held)
+        fired, weighted = self.partial.sum(2).unbind(1)
+        return Counts(fired, weighted, along, held)
 
 
 class Tile(NamedTuple):

@@ -1,0 +1,88 @@
+"""How many products each entry of a weighted op's input takes part in: whole numbers, exact at the borders.
+
+Arguments come with tensors as their shapes (torch.Size), so that nothing has to be multiplied to count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikecast.graph.program import Node, resolve
+
+# Matrix products in which every entry of a factor is used equally often.
+UNIFORM = frozenset(f"aten.{name}" for name in ("linear", "matmul", "mm", "bmm", "mv", "addmm", "baddbmm"))
+ADDED = frozenset(("aten.addmm", "aten.baddbmm"))  # what is added to the product comes first
+
+
+def is_convolution(node: Node) -> bool:
+    return node.op.startswith("aten.conv")
+
+
+def fan_out(node: Node, args: Sequence[Any], position: int) -> tuple[Tensor, int]:
+    """For the tensor at `position` among those of the arguments: taps, int64 that broadcast against it, and a factor.
+
+    The taps of a convolution are those of one filter, the factor is the number of filters.
+    """
+    if is_convolution(node):
+        return _convolution(node, args)
+    if node.op in UNIFORM:
+        return torch.ones((), dtype=torch.int64), products(node, args) // max(math.prod(args[position]), 1)
+    return _by_gradient(node, args, position), 1
+
+
+def products(node: Node, args: Sequence[Any]) -> int:
+    """All products of a matrix product in `UNIFORM`."""
+    left, right = (tuple(shape) for shape in args[node.op in ADDED :][:2])
+    if node.op == "aten.linear":
+        return int(math.prod(left) * math.prod(right[:-1]))
+    rows = left[-2] if len(left) > 1 else 1
+    columns = right[-1] if len(right) > 1 else 1
+    return int(math.prod(torch.broadcast_shapes(left[:-2], right[:-2])) * rows * columns * left[-1])
+
+
+def _convolution(node: Node, args: Sequence[Any]) -> tuple[Tensor, int]:
+    weight, settings = tuple(args[1]), [tuple(a) if isinstance(a, list | tuple) else a for a in args[3:]]
+    is_general = node.op == "aten.convolution"
+    is_transposed = bool(settings[3]) if is_general else "transpose" in node.op
+    place = 5 if is_general else 3  # of the number of groups
+    filters = weight[1] if is_transposed else weight[0] // settings[place]
+    settings[place] = 1
+    return _taps(node.target, tuple(args[0])[2 - len(weight) :], weight[2:], tuple(settings)), filters
+
+
+@lru_cache(maxsize=1024)
+def _taps(target: str, sizes: tuple[int, ...], kernel: tuple[int, ...], settings: tuple[Any, ...]) -> Tensor:
+    """For each place of one channel, how many outputs of one filter read it: the gradient of their sum."""
+    with torch.enable_grad():
+        x = torch.ones((1, 1, *sizes), dtype=torch.float64, requires_grad=True)
+        out = resolve(target)(x, torch.ones((1, 1, *kernel), dtype=torch.float64), None, *settings)
+        (taps,) = torch.autograd.grad(out.sum(), x)
+    taps = taps[0].round().long()
+    return taps.flatten()[0].clone() if bool((taps == taps.flatten()[0]).all()) else taps
+
+
+def _by_gradient(node: Node, args: Sequence[Any], position: int) -> Tensor:
+    """Of any op that is linear in the tensor: with ones for all others, the gradient of the sum counts products."""
+    with torch.enable_grad():
+        ones = _ones(list(args))
+        x = _tensors(ones)[position].requires_grad_()
+        (taps,) = torch.autograd.grad(resolve(node.target)(*ones).sum(), x)
+    return taps.round().long()
+
+
+def _ones(value: Any) -> Any:
+    if isinstance(value, torch.Size):
+        return torch.ones(value, dtype=torch.float64)
+    return [_ones(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [t for v in value for t in _tensors(v)] if isinstance(value, list | tuple) else []

@@ -1,0 +1,209 @@
+"""What a run would cost on event-driven hardware, op by op and step by step, from whole numbers of operations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikecast.calibration.batches import InputFunction
+from spikecast.errors import ConfigError
+from spikecast.measure.run import bound_calls, metered_run
+from spikecast.measure.table import columns, si
+from spikecast.measure.tally import Line, Tally
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Picojoules of one operation, and which operations are charged; all can be replaced.
+
+    accumulate, multiply  one addition, one multiply-accumulate: 45 nm figures that the literature uses
+    averaged_as_spikes    an averaged entry costs the spikes it came from, not one event
+    analog_as_multiply    what is not a spike is multiplied, not accumulated
+    two_products          a matrix product of activations computes two products a step, not the three of Thm 4.3
+    update                one neuron, one step: the potential and what the receiver lacks are each added to twice
+    graded                one output of a graded unit, one step
+    bias                  one output that a bias is sent to
+    weight                fetching one weight for one accumulate; 0 leaves memory out
+    """
+
+    accumulate: float = 0.9
+    multiply: float = 4.6
+    averaged_as_spikes: bool = False
+    analog_as_multiply: bool = False
+    two_products: bool = False
+    update: float = 0.0
+    graded: float = 0.0
+    bias: float = 0.0
+    weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, bool) and not 0 <= value < float("inf"):
+                raise ConfigError(f"Costs: {field.name}={value!r} must be picojoules, 0 or more")
+
+
+PRESETS: dict[str, Costs] = {
+    "paper": Costs(),
+    "honest": Costs(averaged_as_spikes=True, analog_as_multiply=True),
+    "full": Costs(
+        averaged_as_spikes=True,
+        analog_as_multiply=True,
+        two_products=True,
+        update=4 * 0.9,
+        graded=4.6,
+        bias=0.9,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Counts of operations and what they cost. Sums over `samples`; index 0 of a step is t = 1."""
+
+    tally: Tally
+    costs: Costs
+    preset: str
+
+    def under(self, preset: str | Costs) -> Energy:
+        """The same counts at other costs."""
+        return Energy(self.tally, *_costs(preset))
+
+    @property
+    def ann(self) -> float:
+        """Joules of the ANN for one sample: every product a multiply-accumulate."""
+        return self.costs.multiply * self.macs / self.tally.samples * 1e-12
+
+    @property
+    def macs(self) -> int:
+        """Products of the ANN, of all samples."""
+        return sum(int(line["dense"].sum()) for line in self.tally.lines.values())
+
+    @property
+    def snn(self) -> list[float]:
+        """Joules of the spiking network for one sample, up to and with each step."""
+        total = torch.stack([self._picojoules(line) for line in self.tally.lines.values()]).sum(0)
+        return [float(x) * 1e-12 / self.tally.samples for x in total.cumsum(0)]
+
+    @property
+    def ratio(self) -> list[float]:
+        """Energy of the spiking network over the ANN's, up to and with each step."""
+        return [snn / self.ann for snn in self.snn]
+
+    @property
+    def accumulates(self) -> list[int]:
+        """Accumulates of all weighted ops and samples, at each step, as the costs count them."""
+        return [int(x) for x in torch.stack([self._accumulates(line) for line in self.tally.lines.values()]).sum(0)]
+
+    @property
+    def spikes_per_neuron(self) -> list[float]:
+        """Spikes of a neuron, up to and with each step, in the mean over all."""
+        fired = sum((line["fired"] for line in self.tally.lines.values()), torch.zeros(self.tally.num_steps))
+        neurons = sum(int(line["updates"][0]) for line in self.tally.lines.values())
+        return [float(x) / max(neurons, 1) for x in fired.cumsum(0)]
+
+    def _accumulates(self, line: Line) -> Tensor:
+        c = self.costs
+        events = line["spikes"] if c.averaged_as_spikes else line["events"]
+        pairs = line["two"] if c.two_products else line["events"]
+        own = pairs if "two" in line.columns else events
+        own = own + (0 if c.analog_as_multiply else line["analog"])
+        return own.expand(self.tally.num_steps)
+
+    def _picojoules(self, line: Line) -> Tensor:
+        c = self.costs
+        events = self._accumulates(line).double()
+        multiplied = line["analog"].double() if c.analog_as_multiply else torch.zeros(1)
+        return (
+            events * (c.accumulate + c.weight)
+            + multiplied * (c.multiply + c.weight)
+            + line["updates"] * c.update
+            + line["graded"] * c.graded
+            + line["biases"] * c.bias
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each op and site."""
+        found = []
+        for name, line in self.tally.lines.items():
+            own = [float(x) * 1e-12 / self.tally.samples for x in self._picojoules(line)]
+            is_site = "updates" in line.columns
+            updates = int(line["updates"][0]) if is_site else 0
+            found.append(
+                {
+                    "op": name,
+                    "scope": line.scope,
+                    "target": line.target,
+                    "macs": int(line["dense"].sum()),
+                    "accumulates": self._accumulates(line).tolist(),
+                    "joules": own,
+                    "firing_rate": [int(x) / max(updates, 1) for x in line["fired"]] if is_site else None,
+                }
+            )
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json, with everything that was counted."""
+        return {
+            "preset": self.preset,
+            "costs": dataclasses.asdict(self.costs),
+            "samples": self.tally.samples,
+            "ann_joules": self.ann,
+            "snn_joules": self.snn,
+            "ratio": self.ratio,
+            "spikes_per_neuron": self.spikes_per_neuron,
+            "rows": self.rows(),
+            "counts": self.tally.to_json(),
+        }
+
+    def table(self, *, ops: bool = False) -> str:
+        """Energy step by step; with `ops`, the last step's total of each op as well."""
+        head = ("t", "accumulates", "energy", "of the ANN's", "spikes per neuron")
+        steps = zip(self.accumulates, self.snn, self.ratio, self.spikes_per_neuron, strict=True)
+        rows = [
+            (str(t), si(acs / self.tally.samples), si(joules, "J"), f"{ratio:.1%}", f"{spikes:.3f}")
+            for t, (acs, joules, ratio, spikes) in enumerate(steps, 1)
+        ]
+        note = f"per sample, of {self.tally.samples}; costs: {self.preset}; ANN {si(self.ann, 'J')}"
+        text = f"{columns([head, *rows])}\n{note}"
+        return f"{text}\n\n{self._table_of_ops()}" if ops else text
+
+    def _table_of_ops(self) -> str:
+        total = max(self.snn[-1], 1e-300)
+        rows = [("op", "where", "MACs", "energy", "share")]
+        for row in self.rows():
+            joules = sum(row["joules"])
+            if joules or row["macs"]:
+                macs = si(row["macs"] / self.tally.samples) if row["macs"] else ""
+                rows.append((row["op"], row["scope"], macs, si(joules, "J"), f"{joules / total:.1%}"))
+        return columns(rows)
+
+
+def energy(
+    snn: Any,
+    batches: Iterable[Any],
+    preset: str | Costs = "paper",
+    *,
+    num_steps: int | None = None,
+    inputs: InputFunction | None = None,
+) -> Energy:
+    """Run the batches and count every operation; `preset` is "paper", "honest", "full", or your own Costs."""
+    named = _costs(preset)
+    total = snn.config.num_steps if num_steps is None else num_steps
+    tally = Tally(total)
+    for call in bound_calls(snn, batches, inputs):
+        metered_run(snn, call, tally)
+    return Energy(tally, *named)
+
+
+def _costs(preset: str | Costs) -> tuple[Costs, str]:
+    if isinstance(preset, Costs):
+        return preset, "own"
+    if preset not in PRESETS:
+        raise ConfigError(f"preset={preset!r} is not one of {', '.join(PRESETS)}; give one of them, or a Costs")
+    return PRESETS[preset], preset

@@ -1,0 +1,250 @@
+"""Counting what a run does, op by op and step by step, in whole numbers; the run itself is not changed.
+
+Spikes that a weighted op reads straight from a neuron are counted by the kernel that makes them. Spikes that are moved
+or averaged on the way are followed: the same ops move a tensor that says how many spikes each entry came from. No
+convolution is run to count, and no matrix product but one of a kind that `graph.fanout` does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from spikecast.graph.execute import Execution
+from spikecast.graph.fanout import ADDED, UNIFORM, fan_out, products
+from spikecast.graph.program import NEURON, Node, Program, Ref, resolve
+from spikecast.kernels import Count, Counts, encode_counted
+from spikecast.measure.spread import spread
+from spikecast.measure.tally import Column, Tally
+from spikecast.measure.wiring import Operand, Wiring, arguments, summed_axis, wiring
+from spikecast.states import NeuronStates
+from spikecast.theory.coding import signal_between
+from spikecast.theory.neuron import Encoded
+
+if TYPE_CHECKING:
+    from spikecast.network import SpikingNetwork
+
+LookUp = Callable[[Ref], Any]
+_WITHOUT_BIAS = {"aten.einsum", "aten.tensordot"}
+
+
+class Meter(NeuronStates):
+    """The neurons of a run, which also looks on at all other ops."""
+
+    def __init__(self, network: SpikingNetwork, execution: Execution, tally: Tally, prefix: str = "") -> None:
+        super().__init__(network)
+        self.prefix = prefix  # of the region, where there are several
+        self.execution, self.tally = execution, tally
+        self.wires = _wiring(execution.program)
+        self.nodes = {*self.wires.weighted, *self.wires.moving, *self.wires.graded, *self.wires.followed}
+        self.neurons = {n.kwargs["site"]: n for n in execution.program.nodes if n.target == NEURON}
+        self.counts: dict[str, Counts] = {}  # by neuron, what its kernel counted in this pass
+        self.levels: dict[str, Tensor] = {}
+        self.followed: dict[str, Tensor] = {}  # by value, how many spikes each entry came from; steps in the batch
+        self.held: dict[tuple[str, int], Tensor] = {}  # by op and operand, what it held after the pass before
+        execution.watch = self
+
+    def encode(self, site: str, steps: Tensor, threshold: Tensor, *, want_levels: bool, overwrite: bool) -> Encoded:
+        node, axis, taps = self.neurons[site], None, None
+        if node.name in self.wires.paired:
+            axis = summed_axis(*self.wires.paired[node.name], steps.dim() - 1)
+        if node.name in self.wires.mapped:
+            taps = self._taps(*self.wires.mapped[node.name], steps[0].shape).to(steps.device)
+        out, counts = encode_counted(
+            steps,
+            threshold,
+            self.network.neurons[site],
+            Count(taps, axis),
+            state=self.estimates.get(site),
+            start=self.t,
+            want_levels=want_levels or node.name in self.nodes,
+            overwrite=overwrite,
+        )
+        self.counts[node.name] = counts
+        self._add(node, "fired", self.t, counts.fired)
+        self._add(node, "updates", self.t, torch.full((len(steps),), steps[0].numel()))
+        if out.levels is not None:
+            self.levels[node.name] = out.levels
+        return out
+
+    def _taps(self, node: Node, operand: Operand, shape: torch.Size) -> Tensor:
+        tensors = self.execution.tensors
+        sizes = arguments(node, lambda ref: shape if ref.name == operand.name else tensors[ref.name].shape)
+        return fan_out(node, sizes, operand.position)[0]
+
+    def see(self, node: Node, value: Any, look_up: LookUp) -> None:
+        """Count what an op has done."""
+        if node.target == NEURON:
+            self.followed[node.name] = self.execution.refold(node.name, (self.levels.pop(node.name) != 0).float())
+        elif node.name in self.wires.moving:
+            self.followed[node.name] = spread(node, partial(self._followed, look_up))
+        elif node.name in self.wires.graded:
+            self._add_outputs(node, "graded", value, always=True)
+        else:
+            if _has_bias(node):
+                self._add_outputs(node, "biases", value, always=False)
+            operands = self.wires.weighted[node.name]
+            (self._synapse if len(operands) == 1 else self._product)(node, operands, look_up)
+
+    def _add(self, node: Node, column: Column, t: int, counts: Tensor | int) -> None:
+        self.tally.add(self.prefix + node.name, node, column, t, counts)
+
+    def forget(self, name: str) -> None:
+        self.followed.pop(name, None)
+        self.counts.pop(name, None)
+
+    # -- what an op reads
+
+    def _moves(self, node: Node) -> bool:
+        return node.name in self.execution.moving
+
+    def _steps(self, name: str, value: Tensor) -> Tensor:
+        """The steps of a value in front."""
+        return self.execution.unfold(name, value, self.execution.fold)
+
+    def _followed(self, look_up: LookUp, ref: Ref) -> Any:
+        """How many spikes a value came from; what is no spikes is sent once, at the first step."""
+        if ref.name in self.followed:
+            return self.followed[ref.name]
+        value = look_up(ref)
+        if not _is_float(value):
+            return value
+        return self.execution.refold(ref.name, self._changes(self._steps(ref.name, value), None).float())
+
+    def _changes(self, steps: Tensor, before: Tensor | None) -> Tensor:
+        """Where a value [t, ...] that is no spikes sends something: where it moves from what the receiver predicts."""
+        before = torch.zeros_like(steps[0]) if before is None and self.t == 1 else before
+        before = steps[0] if before is None else before
+        pairs = zip([before, *steps[:-1]], steps, strict=True)
+        coding = self.network.config.coding
+        return torch.stack([signal_between(old, new, self.t + k, coding) != 0 for k, (old, new) in enumerate(pairs)])
+
+    def _add_outputs(self, node: Node, column: Column, value: Any, *, always: bool) -> None:
+        """Count the outputs of an op at each step it works at; a bias that is sent once works at the first."""
+        outputs = [v for v in (value if isinstance(value, list | tuple) else (value,)) if isinstance(v, Tensor)]
+        number = sum(v.numel() for v in outputs) // (self.execution.fold if self._moves(node) else 1)
+        is_rate = self.network.config.coding == "rate"
+        if always and self._moves(node):
+            self._add(node, column, self.t, torch.full((self.execution.fold,), number))
+        elif is_rate and self.t == 1:
+            self._add(node, column, 1, torch.full((self.tally.num_steps,), number))
+        elif self.t == 1:
+            self._add(node, column, 1, number)
+
+    # -- weighted ops
+
+    def _synapse(self, node: Node, operands: tuple[Operand, ...], look_up: LookUp) -> None:
+        """Entries that are sent, times their fan-out."""
+        (operand,) = operands
+        value: Tensor = look_up(Ref(operand.name))
+        taps, factor = fan_out(node, arguments(node, partial(_shape, look_up)), operand.position)
+        fold = self.execution.fold if self._moves(node) else 1
+        if self.t == 1:
+            self._add(node, "dense", 1, int(taps.sum()) * factor * (value.numel() // taps.numel()) // fold)
+        if (node.name, operand) in self.wires.served:
+            counts = self.counts[operand.name]
+            events = factor * (counts.fired if node.op == "aten.linear" else counts.weighted)
+            self._add(node, "events", self.t, events)
+            self._add(node, "spikes", self.t, events)
+            return
+        total = partial(_total, taps.to(value.device) * factor)
+        if operand.name in self.followed:
+            steps = self._steps(operand.name, self.followed[operand.name])
+            self._add(node, "events", self.t, total(steps != 0))
+            self._add(node, "spikes", self.t, total(steps))
+        elif self._moves(node):
+            steps = self._steps(operand.name, value)
+            self._add(node, "analog", self.t, total(self._changes(steps, self.held.get((node.name, 0)))))
+            self.held[node.name, 0] = steps[-1].clone()
+        else:  # the input itself: sent once, or at every step where rates are
+            repeats = self.tally.num_steps if self.network.config.coding == "rate" else 1
+            self._add(node, "analog", 1, total((value != 0).unsqueeze(0)).expand(repeats))
+
+    def _product(self, node: Node, operands: tuple[Operand, ...], look_up: LookUp) -> None:
+        """Pairs of factors that are not zero, of the three products of Thm 4.3 and of the two that would do."""
+        sizes = arguments(node, partial(_shape, look_up))
+        if self.t == 1:
+            taps, factor = fan_out(node, sizes, operands[0].position)
+            dense = products(node, sizes) if node.op in UNIFORM else int(taps.sum()) * factor
+            self._add(node, "dense", 1, dense // self.execution.fold)
+        (sent, _, before), (sent_right, now_right, before_right) = (
+            self._factor(node, i, operand, look_up) for i, operand in enumerate(operands)
+        )
+        pairs = _pairs if node.op in UNIFORM else partial(self._pairs_by_op, node, operands, look_up)
+        new = pairs(before, sent_right)
+        self._add(node, "events", self.t, pairs(sent, sent_right) + pairs(sent, before_right) + new)
+        self._add(node, "two", self.t, pairs(sent, now_right) + new)
+
+    def _factor(self, node: Node, index: int, operand: Operand, look_up: LookUp) -> tuple[Tensor, Tensor, Tensor]:
+        """What a factor sends, what it holds now, and what it held before: how many entries along the summed axis."""
+        if (node.name, operand) in self.wires.served:
+            counts = self.counts[operand.name]
+            assert counts.along is not None and counts.held is not None
+            sent, now = counts.along, counts.held
+        else:
+            steps = self._steps(operand.name, look_up(Ref(operand.name)))
+            held = self.held.get((node.name, index + 2))
+            followed = self.followed.get(operand.name)
+            sent = self._changes(steps, held) if followed is None else self._steps(operand.name, followed) != 0
+            self.held[node.name, index + 2] = steps[-1].clone()
+            now = steps != 0
+            if node.op in UNIFORM and (axis := summed_axis(node, operand, steps.dim() - 1)) is not None:
+                sent, now = sent.sum(1 + axis), now.sum(1 + axis)
+        first = self.held.get((node.name, index))
+        before = torch.cat([torch.zeros_like(now[:1]) if first is None else first.unsqueeze(0), now[:-1]])
+        self.held[node.name, index] = now[-1].clone()
+        return sent, now, before
+
+    def _pairs_by_op(
+        self, node: Node, operands: tuple[Operand, ...], look_up: LookUp, left: Tensor, right: Tensor
+    ) -> Tensor:
+        """Pairs of a product of any kind: the op itself on ones and zeros."""
+        both = zip(operands, (left, right), strict=True)
+        factors = {o.position: self.execution.refold(o.name, x.float()) for o, x in both}
+        places = count()
+
+        def ones(ref: Ref) -> Any:
+            place, value = next(places), look_up(ref)
+            return factors[place] if place in factors else torch.ones_like(value) if _is_float(value) else value
+
+        out = self._steps(node.name, resolve(node.target)(*arguments(node, ones)))
+        return out.double().reshape(len(out), -1).sum(1).round().long()
+
+
+def _wiring(program: Program) -> Wiring:
+    """The wiring of a program, found once."""
+    if "_wiring" not in program.__dict__:
+        program.__dict__["_wiring"] = wiring(program)
+    found: Wiring = program.__dict__["_wiring"]
+    return found
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _has_bias(node: Node) -> bool:
+    place = 3 if node.op == "aten.bilinear" else 2
+    return node.op in ADDED or (node.op not in _WITHOUT_BIAS and node.argument(place, "bias") is not None)
+
+
+def _shape(look_up: LookUp, ref: Ref) -> Any:
+    value = look_up(ref)
+    return value.shape if isinstance(value, Tensor) else value
+
+
+def _total(taps: Tensor, steps: Tensor) -> Tensor:
+    """Entries [t, ...] times their fan-out, int64 [t]."""
+    return torch.stack([(step.double() * taps).sum() for step in steps]).round().long()
+
+
+def _pairs(left: Tensor, right: Tensor) -> Tensor:
+    """Counts along the axes that the factors do not share, multiplied and summed: int64 [t]."""
+    rank = max(left.dim(), right.dim())
+    left, right = (x.reshape(len(x), *(1,) * (rank - x.dim()), *x.shape[1:]) for x in (left, right))
+    return (left.double() * right.double()).reshape(len(left), -1).sum(1).round().long()
