@@ -9,10 +9,11 @@ from spikecast.config import Config
 from spikecast.errors import SpikecastError
 
 if TYPE_CHECKING:
+    from spikecast import measure
     from spikecast.network import SpikingNetwork
     from spikecast.pipeline import convert, load
 
-__all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load"]
+__all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure"]
 
 _HOMES = {"SpikingNetwork": "spikecast.network", "convert": "spikecast.pipeline", "load": "spikecast.pipeline"}
 
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "measure":
+        import importlib
+
+        return importlib.import_module("spikecast.measure")
     raise AttributeError(f"module 'spikecast' has no attribute {name!r}")
 
 

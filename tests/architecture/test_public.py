@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import spikecast
 
-PUBLIC = {"Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load"}
+PUBLIC = {"Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure"}
 
 
 def test_public_names() -> None:

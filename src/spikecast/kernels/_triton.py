@@ -96,6 +96,15 @@ def narrow(estimate, dtype: tl.constexpr, bfloat: tl.constexpr):
 
 
 @triton.jit
+def count_all(fired, weights, partial):
+    """Note how many of a tile fired, and their fan-outs; returns where the next step's go."""
+    tl.store(partial + tl.program_id(0), tl.reduce(fired.to(tl.int64), None, add))
+    partial += tl.num_programs(0)
+    tl.store(partial + tl.program_id(0), tl.reduce(tl.where(fired, weights, 0), None, add))
+    return partial + tl.num_programs(0)
+
+
+@triton.jit
 def count_along(fired, along, at, column, stride, is_row, vector: tl.constexpr):
     """Add one to the count of each neuron that fired (or holds something); where a row shares one, sum first."""
     if vector:
@@ -158,9 +167,7 @@ def encode(
             levels += output_step
         if fan_out is not None:
             fired = (pulse != 0) & here  # an initial potential fires where there is no neuron
-            tl.store(partial + program, tl.reduce(fired.to(tl.int64), None, add))
-            tl.store(partial + tl.num_programs(0) + program, tl.reduce(tl.where(fired, weights, 0), None, add))
-            partial += 2 * tl.num_programs(0)
+            partial = count_all(fired, weights, partial)
             if along is not None:
                 count_along(fired, along, at_along, column, along_stride, is_row, vector[2])
                 count_along((estimate != 0) & here, held, at_along, column, along_stride, is_row, vector[2])
