@@ -10,6 +10,7 @@ be mended here, and a score that counts it rewards neurons for sending less.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,7 +26,8 @@ from spikecast.theory.neuron import Neuron
 SAMPLES = 32
 SCALES = tuple(2.0 ** (k / 2) for k in range(6, -5, -1))  # 8 … ¼, the largest first
 TIE = 1e-4  # scores this close count as equal, and the larger threshold wins
-ENOUGH = 2**19  # values of a site on which its scales are compared, spread over all samples; more change little
+PER_CHANNEL = 2**13  # values on which a channel's scales are compared, from all samples,
+AT_LEAST = 2**19  # and no less than this of a site: where few channels share them, large values are rare
 FLOOR = 1e-6  # of the layer's mean power: a channel below it is as good as silent
 
 
@@ -51,7 +53,7 @@ class Search:
         own = self.config.at(site.name)
         assert own is not None
         axes = channel_axes(site, own.granularity)
-        steps = _thinned(steps, axes, site.meta.batch_axis)
+        steps = _thinned(steps, axes, site.meta.batch_axis, self.config.seed)
         exact = steps.clamp(site.lower, site.upper) if site.is_rectifier else steps
         power = _sum_of_squares(_late(exact), axes)
         power = power.clamp_min(float(power.mean()) * FLOOR).clamp_min(torch.finfo(torch.float32).tiny)
@@ -80,11 +82,16 @@ def _sum_of_squares(steps: Tensor, axes: tuple[int, ...], minus: Tensor | None =
     return torch.stack([part.float().square().mean(others).reshape(-1) for part in parts]).sum(0)
 
 
-def _thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None) -> Tensor:
-    """As many values of a site as it takes to compare scales: every k-th place of all samples, then fewer samples."""
-    places = [d for d in range(steps.dim() - 1) if d not in axes and d != batch]
-    for d in (*sorted(places, key=lambda d: -steps.shape[d + 1]), *([] if batch is None or batch in axes else [batch])):
-        stride = min(-(-steps[0].numel() // ENOUGH), steps.shape[d + 1])
-        if stride > 1:
-            steps = steps[(slice(None),) * (d + 1) + (slice(None, None, stride),)]
+def _thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None, seed: int) -> Tensor:
+    """Some places of all samples, drawn at random: a regular pattern would see more or less of the borders."""
+    shape = steps.shape[1:]
+    places = [d for d in range(len(shape)) if d not in axes and d != batch]
+    enough = max(PER_CHANNEL * math.prod(shape[d] for d in axes), AT_LEAST)
+    if math.prod(shape) <= enough or not places:
+        return steps
+    share = (enough / math.prod(shape)) ** (1 / len(places))
+    generator = torch.Generator().manual_seed(seed)
+    for d in places:
+        order = torch.randperm(shape[d], generator=generator)[: math.ceil(shape[d] * share)]
+        steps = steps.index_select(d + 1, order.sort().values.to(steps.device))
     return steps
