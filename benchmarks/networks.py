@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 import spikecast
 from benchmarks.timing import Row, in_turns, ratio, single
 from spikecast import Config
+from spikecast.measure import energy
 
 T, B = 8, 4
 GOALS = {"ResNet-34": 1.05, "VGG-16": 1.05, "ViT-Small": 1.3, "EVA02-Tiny": 1.4}
@@ -81,3 +83,38 @@ def stepwise(rounds: int) -> Iterator[Row]:
         snn = spikecast.convert(model, [x[:2]], Config(num_steps=T, thresholds="quantile"))
         times = in_turns({"steps": lambda s=snn, x=x: list(s.steps(x)), "run": partial(snn.run, x)}, rounds)
         yield ratio(f"{name}, one step at a time over layer by layer, B = 8", times["steps"], times["run"], "<= 1.3")
+
+
+def metering(rounds: int) -> Iterator[Row]:
+    """A run whose operations are counted over one whose are not."""
+    for name in ("ResNet-34", "ViT-Small"):
+        model, size = build(name)
+        x = torch.randn(B, 3, size, size)
+        snn = spikecast.convert(model, [x], Config(num_steps=T, thresholds="quantile"))
+        times = in_turns({"counted": partial(energy, snn, [x]), "run": partial(snn.run, x)}, rounds)
+        yield ratio(f"{name}, run with operations counted over run", times["counted"], times["run"], "<= 1.1")
+
+
+def chunks(rounds: int) -> Iterator[Row]:
+    """Samples times steps that go through the network together, over what is chosen."""
+    for name in GOALS:
+        model, size = build(name)
+        x = torch.randn(B, 3, size, size)
+        snn = spikecast.convert(model, [x], Config(num_steps=T, thresholds="quantile"))
+        work: dict[str, Callable[[], Any]] = {str(k): partial(snn.run, x, max_batch=k) for k in (8, 16, 32)}
+        times = in_turns({"chosen": partial(snn.run, x), **work}, rounds)
+        for k in work:
+            yield ratio(f"{name}, max_batch = {k} over the one chosen", times[k], times["chosen"])
+
+
+def compiled(rounds: int) -> Iterator[Row]:
+    """A run handed to torch.compile over a plain one, and what compiling takes."""
+    for name in ("ResNet-34", "EVA02-Tiny"):
+        model, size = build(name)
+        x = torch.randn(B, 3, size, size)
+        snn = spikecast.convert(model, [x], Config(num_steps=T, thresholds="quantile"))
+        began = time.perf_counter()
+        snn.run(x, compile=True)
+        yield single(f"{name}, first run with compile=True", [time.perf_counter() - began], "s")
+        times = in_turns({"compiled": partial(snn.run, x, compile=True), "run": partial(snn.run, x)}, rounds)
+        yield ratio(f"{name}, run with compile=True over run", times["compiled"], times["run"])

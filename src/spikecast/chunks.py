@@ -5,6 +5,7 @@ How much a sample takes is not guessed: the first one is run on its own and what
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,7 @@ from torch import Tensor
 from spikecast.errors import ConfigError
 from spikecast.graph.execute import Execution
 from spikecast.graph.inputs import batch_size, take
-from spikecast.graph.program import Program
+from spikecast.graph.program import Meta, Program
 from spikecast.outputs import Place, batch_place, in_time, join, stacked, unfolded, with_sizes
 from spikecast.states import NeuronStates
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 NeuronsOf = Callable[[Execution], NeuronStates]  # the neurons of a run, where they are not the plain ones
 
-MAX_BATCH = 128  # samples times steps that lie in memory at once, unless the caller says otherwise
+MAX_BATCH = 128  # samples times steps that lie in memory at once, unless the caller says otherwise,
+# and on the CPU fewer, so that no value takes more than this: larger blocks are not kept for the next op but given back
+# to the system, which clears every page again (`python -m benchmarks --only chunks`).
+LARGEST = 1 << 25
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 
 
@@ -46,13 +50,18 @@ def run_in_chunks(
     max_batch: int | None = None,
     max_memory: int | str | None = None,
     neurons: NeuronsOf | None = None,
+    compile: bool = False,
 ) -> list[Any]:
     """The output leaves after each step, [T, ...] each; `neurons` makes those of each piece."""
-    limit = MAX_BATCH if max_batch is None else max_batch
+    limit = _comfortable(program, tensors, total) if max_batch is None else max_batch
     if limit < 1:
         raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")
     budget = None if max_memory is None else bytes_of(max_memory)
     samples = batch_size(program, tensors)
+    if compile and (budget is not None or neurons is not None):
+        raise ConfigError("compile=True with max_memory: a compiled run takes its memory by itself; use max_batch")
+    if compile and samples:
+        return _compiled(network, program, tensors, total, max(1, limit // total))
     if not network.foldable or samples is None:  # its samples belong together: one step at a time is the least
         return _one_by_one(network, program, tensors, total, neurons)
     size, fold = max(1, limit // total), min(total, limit)
@@ -69,6 +78,32 @@ def run_in_chunks(
     if not found:
         found.append(_folded(network, program, tensors, total, fold, neurons))
     leaves = [join(parts, *place) for place, *parts in zip(found[0].places, *(c.leaves for c in found), strict=True)]
+    return with_sizes(program, tensors, leaves)
+
+
+def _comfortable(program: Program, tensors: Sequence[Tensor], total: int) -> int:
+    """Samples times steps that run fastest; all steps of one sample at least."""
+    if not tensors[0].is_cpu:
+        return MAX_BATCH
+    metas = [n.meta for n in program.nodes if isinstance(n.meta, Meta) and n.meta.batch_axis is not None]
+    bytes_each = [math.prod(m.shape) // max(m.shape[m.batch_axis or 0], 1) * m.dtype.itemsize for m in metas]
+    seen = max((math.prod(i.meta.shape[1:]) for i in program.inputs), default=1)
+    growth = max(t[0].numel() if t.dim() and len(t) else 1 for t in tensors) / max(
+        seen, 1
+    )  # images larger than captured
+    return max(total, min(MAX_BATCH, int(LARGEST // (max(bytes_each, default=1) * growth))))
+
+
+def _compiled(network: SpikingNetwork, program: Program, tensors: Sequence[Tensor], total: int, size: int) -> list[Any]:
+    """Pieces of one size each, and the rest: every size is compiled once."""
+    from spikecast.compiled import run_compiled
+
+    samples = batch_size(program, tensors) or 0
+    parts = [
+        run_compiled(network, program, take(program, tensors, i, min(i + size, samples)), total)
+        for i in range(0, samples, size)
+    ]
+    leaves = [join(list(found), *place) for place, *found in zip(parts[0][1], *(p[0] for p in parts), strict=True)]
     return with_sizes(program, tensors, leaves)
 
 

@@ -40,6 +40,7 @@ class SpikingNetwork(nn.Module):
         self.plans: list[Plan] = [plan]
         self._recapture: tuple[Recapture, ...] = ()  # in a tuple, so that no module inside is registered as ours
         self.foldable = report.foldable
+        self.compiled: dict[Any, Any] = {}  # see `spikecast.compiled`; holds weights and thresholds as they were
         self.eval()
 
     # -- what it is made of
@@ -63,6 +64,7 @@ class SpikingNetwork(nn.Module):
 
     def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
         """Give every site its base thresholds."""
+        self.compiled = {}
         self.theta = _Tensors(thresholds).train(self.training)
 
     def add_note(self, note: str) -> None:
@@ -88,6 +90,7 @@ class SpikingNetwork(nn.Module):
         time_axis: int | None = None,
         max_batch: int | None = None,
         max_memory: int | str | None = None,
+        compile: bool = False,
         **kwargs: Any,
     ) -> Any:
         """The answer after each step: every tensor of it with a leading time axis.
@@ -95,14 +98,16 @@ class SpikingNetwork(nn.Module):
         With `time_axis`, the floating-point inputs change over time along that axis (frames of an event camera);
         the network then answers for the mean of the frames so far, which is what rate coding means.
         `max_batch` bounds how many samples times steps lie in memory at once, `max_memory` ("1GiB", or bytes) how much
-        they take besides the weights and the answer; the answer does not depend on them.
+        they take besides the weights and the answer; the answer does not depend on them. `compile` hands the graph
+        between the neurons to torch.compile: minutes at the first call of each input form (docs/method.md).
         """
         if time_axis is not None:
             from spikecast.frames import run_frames
 
             return self._answer(run_frames(self, args, kwargs, time_axis, num_steps), None)
         steps = self.config.num_steps if num_steps is None else num_steps
-        return self._answer(self.run_tensors(args, kwargs, steps, max_batch=max_batch, max_memory=max_memory), None)
+        limits = {"max_batch": max_batch, "max_memory": max_memory, "compile": compile}
+        return self._answer(self.run_tensors(args, kwargs, steps, **limits), None)
 
     @torch.no_grad()
     def steps(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[tuple[int, Any]]:
@@ -179,6 +184,7 @@ class SpikingNetwork(nn.Module):
         """Load weights and thresholds; graphs made for other input forms hold the old weights and are forgotten."""
         del self.plans[1:]
         self._recapture = ()
+        self.compiled = {}
         return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SpikingNetwork:
@@ -188,6 +194,7 @@ class SpikingNetwork(nn.Module):
                     f"the graph computes in {weight.dtype} ({name}), so the network cannot become {made}; "
                     f"convert model.to({made}) with batches of that type"
                 )
+        self.compiled = {}
         return cast(SpikingNetwork, super()._apply(fn, recurse))  # type: ignore[no-untyped-call]
 
     # -- how a run is laid out
