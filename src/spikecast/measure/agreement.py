@@ -1,0 +1,197 @@
+"""Layer by layer, what the ANN computes against what the spikes say of it at every step; and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spikecast.calibration.batches import InputFunction
+from spikecast.errors import DataError
+from spikecast.graph.execute import Execution
+from spikecast.graph.structure import flatten
+from spikecast.measure.run import bound_calls, samples_in
+from spikecast.measure.table import columns
+from spikecast.network import SpikingNetwork
+from spikecast.states import NeuronStates
+from spikecast.theory.neuron import Encoded
+
+HIGH = 0.01  # a share of clipped or silent neurons that is worth a word
+
+
+@dataclass(frozen=True)
+class SiteAgreement:
+    """One site; lists have one entry per step.
+
+    error    of the estimate against the ANN's activation, relative (root of the sums of squares)
+    own      what of it the site itself adds: against what an exact neuron would send for the same input
+    clipped  share of neurons whose activation is larger than all spikes so far could say
+    silent   share of neurons with an activation that have not fired so far
+    firing   share of neurons that fire at the step
+    """
+
+    site: str
+    neurons: int
+    error: list[float]
+    own: list[float]
+    clipped: list[float]
+    silent: list[float]
+    firing: list[float]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """All sites in their order, and the answers: relative error, and share of equal classes where they are scores."""
+
+    samples: int
+    sites: list[SiteAgreement]
+    output_error: list[float]
+    same_class: list[float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def table(self, step: int = -1) -> str:
+        """The sites after one step, the last unless told."""
+        rows: list[tuple[str, ...]] = [("site", "error", "own", "clipped", "silent", "firing")]
+        for s in self.sites:
+            rows.append((s.site, *(f"{x[step]:.2%}" for x in (s.error, s.own, s.clipped, s.silent, s.firing))))
+        same = "" if self.same_class is None else f"; same class {' '.join(f'{x:.1%}' for x in self.same_class)}"
+        errors = " ".join(f"{x:.2%}" for x in self.output_error)
+        return f"{columns(rows)}\n{self.samples} samples; error of the answer at each step {errors}{same}"
+
+    def explain(self, most: int = 5) -> list[str]:
+        """The sites that lose most by themselves after the last step, and what would help each."""
+        worst = sorted(self.sites, key=lambda s: -s.own[-1])[:most]
+        return [f"{s.site} loses {s.own[-1]:.1%}: {_remedy(s)}" for s in worst if s.own[-1] > 0]
+
+
+def _remedy(site: SiteAgreement) -> str:
+    if site.clipped[-1] > HIGH:
+        return f"{site.clipped[-1]:.1%} of its neurons are clipped; give it a larger threshold (threshold_scale)"
+    if site.silent[-1] > HIGH and site.own[-1] > 0.5 * site.own[0]:
+        return f"{site.silent[-1]:.1%} of its neurons are too small to fire; give it more levels (num_levels)"
+    return "it is still getting closer; give it more steps (num_steps), or more levels"
+
+
+@dataclass
+class _Sums:
+    """Of one site: squared error, own squared error, clipped, silent and fired neurons at each step, double [5, T]."""
+
+    steps: Tensor
+    power: float = 0.0
+    active: int = 0
+    neurons: int = 0
+
+
+@dataclass
+class _Comparison:
+    network: SpikingNetwork
+    num_steps: int
+    sums: dict[str, _Sums] = field(default_factory=dict)
+    activations: dict[str, Tensor] = field(default_factory=dict)
+
+    def note(self, site: str, steps: Tensor) -> Tensor:
+        """The ANN's pass: what an exact neuron sends."""
+        self.activations[site] = self.network.pass_through(site, steps)[0].clone()
+        return self.activations[site].unsqueeze(0)
+
+    def compare(self, site: str, t: int, inputs: Tensor, out: Encoded) -> None:
+        own = self.sums.setdefault(site, _Sums(torch.zeros(5, self.num_steps, dtype=torch.float64)))
+        target, neuron = self.activations[site], self.network.neurons[site]
+        threshold = self.network.threshold(site)
+        assert out.levels is not None
+        reach = [
+            1.0 if neuron.coding == "rate" else sum(1 / k for k in range(1, t + i + 1)) for i in range(len(inputs))
+        ]
+        for i, (x, estimate, level) in enumerate(zip(inputs, out.estimates, out.levels, strict=True)):
+            exact = self.network.pass_through(site, x.unsqueeze(0))[0]
+            parts = (
+                (estimate - target).double().square(),
+                (estimate - exact).double().square(),
+                target.abs() > reach[i] * threshold * (1 + 1e-5),
+                (estimate == 0) & (target != 0),
+                level != 0,
+            )
+            own.steps[:, t - 1 + i] += torch.stack([part.sum().double().cpu() for part in parts])
+        if t == 1:
+            own.power += float(target.double().square().sum())
+            own.active += int((target != 0).sum())
+            own.neurons += target.numel()
+
+    def result(self) -> list[SiteAgreement]:
+        found = []
+        for site, s in self.sums.items():
+            error, own = (s.steps[:2] / max(s.power, 1e-300)).sqrt().tolist()
+            clipped, silent, fired = (
+                (s.steps[i] / max(number, 1)).tolist() for i, number in ((2, s.neurons), (3, s.active), (4, s.neurons))
+            )
+            found.append(SiteAgreement(site, s.neurons, error, own, clipped, silent, fired))
+        return found
+
+
+class _Compared(NeuronStates):
+    """The neurons of a run that are compared with the ANN as they go."""
+
+    def __init__(self, network: SpikingNetwork, comparison: _Comparison) -> None:
+        super().__init__(network)
+        self.comparison = comparison
+
+    def encode(self, site: str, steps: Tensor, threshold: Tensor, *, want_levels: bool, overwrite: bool) -> Encoded:
+        out = super().encode(site, steps, threshold, want_levels=True, overwrite=False)
+        self.comparison.compare(site, self.t, steps, out)
+        return out
+
+
+@torch.no_grad()
+def agreement(
+    model: nn.Module,
+    snn: SpikingNetwork,
+    batches: Iterable[Any],
+    *,
+    num_steps: int | None = None,
+    inputs: InputFunction | None = None,
+) -> Agreement:
+    """Compare the spiking network with the model it was made from, on some batches."""
+    if not isinstance(snn, SpikingNetwork):
+        raise DataError("agreement needs a network that was converted whole; take the regions' own, snn.networks[name]")
+    total = snn.config.num_steps if num_steps is None else num_steps
+    comparison, samples = _Comparison(snn, total), 0
+    answers = _Answers(total)
+    for args, kwargs in bound_calls(snn, batches, inputs):
+        samples += samples_in((args, kwargs))
+        plan, tensors = snn.prepare_call(args, kwargs)
+        _analog(snn, snn.execution(plan.program), tensors, comparison.note)
+        _, leaves = snn.run_tensors(args, kwargs, total, max_batch=2**31, neurons=lambda _: _Compared(snn, comparison))
+        answers.add(flatten(model(*args, **kwargs))[0], leaves)
+    return Agreement(samples, comparison.result(), *answers.result())
+
+
+def _analog(snn: SpikingNetwork, execution: Execution, tensors: list[Tensor], note: Callable[..., Tensor]) -> None:
+    execution.start(tensors)
+    execution.advance(note)
+
+
+class _Answers:
+    """Sums over the answers: errors of all floating leaves, and equal classes of a single [B, C]."""
+
+    def __init__(self, num_steps: int) -> None:
+        self.error, self.power = torch.zeros(num_steps, dtype=torch.float64), 0.0
+        self.same, self.rows = torch.zeros(num_steps, dtype=torch.float64), 0
+
+    def add(self, wanted: list[Any], found: list[Any]) -> None:
+        for a, b in zip(wanted, found, strict=True):
+            if not isinstance(a, Tensor) or not a.is_floating_point() or not isinstance(b, Tensor):
+                continue
+            self.error += (b - a).double().square().flatten(1).sum(1).cpu()
+            self.power += float(a.double().square().sum())
+            if len(wanted) == 1 and a.dim() == 2:
+                self.same += (b.argmax(-1) == a.argmax(-1)).double().sum(1).cpu()
+                self.rows += len(a)
+
+    def result(self) -> tuple[list[float], list[float] | None]:
+        error = [float(x) for x in (self.error / max(self.power, 1e-300)).sqrt()]
+        return error, [float(x) / self.rows for x in self.same] if self.rows else None
