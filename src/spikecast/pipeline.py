@@ -14,6 +14,7 @@ from spikecast import artifact
 from spikecast.calibration.batches import Binder, Call, InputFunction, calls, check_model, first_samples, samples_in
 from spikecast.calibration.calibrate import Calibration
 from spikecast.calibration.search import SAMPLES, Search
+from spikecast.calibration.shared import same_everywhere, shared_out
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError
 from spikecast.network import SpikingNetwork
@@ -57,7 +58,8 @@ def convert(
     """Turn a model into a spiking network; `batches` are typical inputs, from which the thresholds are found.
 
     `inputs` picks the model's input out of a batch; `strict` refuses ops that would not be fed by spikes; `regions`
-    names submodules to convert where the whole forward cannot be captured. The model itself is not changed.
+    names submodules to convert where the whole forward cannot be captured. The model itself is not changed. Processes
+    that torchrun started share the batches among them; each gives the same batches and gets the same network.
     """
     config = Config() if config is None else config
     if not isinstance(config, Config):
@@ -73,13 +75,15 @@ def convert(
         calibration = Calibration(network.sites, config)
         axis = next((i.meta.batch_axis for i in network.plan.program.inputs), None) or 0
         few: list[Call] = []
-        for call in chain([first], bound):
-            observe_call(network, calibration, call)
+        for call, is_ours in shared_out(chain([first], bound), [calibration]):
+            if is_ours:
+                observe_call(network, calibration, call)
             room = SAMPLES - sum(samples_in(c, axis) for c in few)
             if room > 0:
                 few.append(first_samples(call, room, axis))
         thresholds = calibration.thresholds()
         search_thresholds(network, few, thresholds, calibration.wants_search, axis)
+        same_everywhere(thresholds)
         network.set_thresholds(thresholds)
     if binder.dropped:
         network.add_note(binder.dropped_note)

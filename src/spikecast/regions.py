@@ -19,6 +19,7 @@ from spikecast import artifact
 from spikecast.calibration.batches import Binder, Call, InputFunction, calls
 from spikecast.calibration.calibrate import Calibration
 from spikecast.calibration.search import Search
+from spikecast.calibration.shared import same_everywhere, shared_out
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, DataError, ModelError
 from spikecast.graph.codec import fields, items, typed
@@ -151,6 +152,11 @@ class RegionNetwork(nn.Module):
         """Base threshold of each site of all regions."""
         return {name: theta for network in self.networks.values() for name, theta in network.thresholds.items()}
 
+    def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
+        """Give every site of all regions its base thresholds."""
+        for part in self.networks.values():
+            part.set_thresholds({site: thresholds[site] for site in part.sites})
+
     @property
     def report(self) -> Report:
         """What became of the ops inside the regions."""
@@ -268,7 +274,8 @@ def convert_regions(
     calibrations: dict[str, Calibration] = {}
     first: Call | None = None
     binder = Binder(model, inputs)
-    for call in calls(batches, binder):
+    several: list[Calibration] = []
+    for call, is_ours in shared_out(calls(batches, binder), several):
         if first is None:
             first = call
             network.analog(*call[0], **call[1])  # captures the regions
@@ -276,15 +283,18 @@ def convert_regions(
                 if name not in network.networks:
                     raise ModelError(f"region {name!r} is never called by {type(model).__name__}.forward; name another")
             calibrations = {name: Calibration(part.sites, config) for name, part in network.networks.items()}
-        network.observe(call, calibrations)
+            several += calibrations.values()
+        if is_ours:
+            network.observe(call, calibrations)
     thresholds = {site: theta for c in calibrations.values() for site, theta in c.thresholds().items()}
-    for part in network.networks.values():
-        part.set_thresholds({site: thresholds[site] for site in part.sites})
+    network.set_thresholds(thresholds)
     if binder.dropped:
         network.notes.append(binder.dropped_note)
     wanted = {site for c in calibrations.values() for site in c.wants_search}
     if wanted and first is not None:
         network.search(first, thresholds, wanted)
+    same_everywhere(thresholds)
+    network.set_thresholds(thresholds)
     return network
 
 

@@ -12,6 +12,7 @@ from spikecast.calibration.channels import by_channel, channel_axes, threshold_s
 from spikecast.calibration.observers import Histogram, Moments
 from spikecast.calibration.thresholds import method_of, needs_moments, threshold_from
 from spikecast.config import Config
+from spikecast.distributed import world
 from spikecast.errors import DataError
 from spikecast.graph.plan import Site
 
@@ -34,8 +35,8 @@ class Observer:
         else:
             self.histogram = Histogram()
 
-    def observe(self, values: Tensor, clamped: Tensor) -> None:
-        """Take in one step of a site: its input, and what an exact neuron would send."""
+    def observe(self, values: Tensor, clamped: Tensor, batch: int | None = None) -> None:
+        """Take in one step of a site: its input, and what an exact neuron would send; the batch if it is noted."""
         shape = threshold_shape(values, self.axes)
         if self.shape is not None and shape != self.shape:
             raise DataError(
@@ -44,7 +45,7 @@ class Observer:
             )
         self.shape = shape
         if self.moments is not None:
-            self.moments.observe(by_channel(values, self.axes))
+            self.moments.observe(by_channel(values, self.axes), batch)
         if self.histogram is not None:
             self.histogram.observe(by_channel(clamped, self.axes))
 
@@ -60,6 +61,7 @@ class Calibration:
 
     def __init__(self, sites: Mapping[str, Site], config: Config) -> None:
         self.config = config
+        self.batch = 0  # the number of the one that is observed
         self.observers: dict[str, Observer] = {}
         for name, site in sites.items():
             own = config.at(name)
@@ -73,7 +75,7 @@ class Calibration:
         if steps.numel() and bool(steps.amax().isnan()):
             raise DataError(f"site {site!r} meets NaN in the model itself; look for 0/0 or inf - inf in its forward")
         clamped = steps.clamp(found.lower, found.upper) if found.is_rectifier else steps
-        observer.observe(steps[0], clamped[0])
+        observer.observe(steps[0], clamped[0], self.batch if world()[1] > 1 else None)
         return clamped
 
     def thresholds(self) -> dict[str, Tensor]:

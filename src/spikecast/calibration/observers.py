@@ -21,20 +21,25 @@ class Moments:
         self.count = 0
         self.mean: Tensor | None = None
         self.squares: Tensor | None = None
+        self.parts: list[tuple[int, int, Tensor, Tensor]] = []  # by batch, where processes share the work
 
-    def observe(self, values: Tensor) -> None:
-        """Take in [channels, values]."""
+    def observe(self, values: Tensor, batch: int | None = None) -> None:
+        """Take in [channels, values]; with the number of its batch, what is added is noted for other processes."""
         if values.shape[1] == 0:
             return
         var, mean = torch.var_mean(values.float(), dim=1, correction=0)
-        self._add(values.shape[1], mean.double(), var.double() * values.shape[1])
+        part = (values.shape[1], mean.double(), var.double() * values.shape[1])
+        self.add(*part)
+        if batch is not None:
+            self.parts.append((batch, *part))
 
     def merge(self, other: Moments) -> None:
         """Take in what another observer saw after us."""
         if other.mean is not None and other.squares is not None:
-            self._add(other.count, other.mean, other.squares)
+            self.add(other.count, other.mean, other.squares)
 
-    def _add(self, count: int, mean: Tensor, squares: Tensor) -> None:
+    def add(self, count: int, mean: Tensor, squares: Tensor) -> None:
+        """Take in a part."""
         if self.mean is None or self.squares is None:
             self.count, self.mean, self.squares = count, mean, squares
             return
@@ -59,8 +64,7 @@ class Histogram:
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.bins = FINE
+        self.count, self.bins = 0, FINE
         self.top: Tensor | None = None  # exponent of the largest value so far, per channel
         self.largest: Tensor | None = None
         self.counts: Tensor | None = None  # [channels, 1 + OCTAVES·bins]; the first holds all below the window
@@ -72,9 +76,8 @@ class Histogram:
         magnitude = values.abs().float()
         channels = magnitude.shape[0]
         if self.counts is None:
-            self.bins = FINE if channels <= MANY else COARSE
-        largest = magnitude.amax(1)
-        self._raise_top(largest)
+            self.bins = _bins(channels)
+        self.raise_top(magnitude.amax(1))
         assert self.top is not None and self.counts is not None
         shift = 23 - (self.bins.bit_length() - 1)
         key = (magnitude.view(torch.int32) >> shift) - ((self.top - (OCTAVES - 1)) * self.bins).unsqueeze(1)
@@ -85,7 +88,12 @@ class Histogram:
         self.counts += counted.reshape(channels, width)
         self.count += values.shape[1]
 
-    def _raise_top(self, largest: Tensor) -> None:
+    def clear(self, channels: int, device: torch.device) -> None:
+        """Nothing seen, of so many channels."""
+        self.bins = _bins(channels)
+        self.raise_top(torch.zeros(channels, device=device))
+
+    def raise_top(self, largest: Tensor) -> None:
         """Move the window up to a new largest value; what falls out below counts as zero."""
         top = (largest.view(torch.int32) >> 23).clamp_min(OCTAVES)
         width = OCTAVES * self.bins + 1
@@ -108,11 +116,11 @@ class Histogram:
         if other.counts is None or other.largest is None:
             return
         self.bins = other.bins if self.counts is None else self.bins
-        self._raise_top(other.largest)
+        self.raise_top(other.largest)
         shifted = Histogram()
         shifted.bins, shifted.top, shifted.counts, shifted.largest = other.bins, other.top, other.counts, other.largest
         assert self.largest is not None and self.counts is not None
-        shifted._raise_top(self.largest)
+        shifted.raise_top(self.largest)
         self.counts = self.counts + shifted.counts
         self.count += other.count
 
@@ -131,3 +139,7 @@ class Histogram:
         exponent, mantissa = key // self.bins, key % self.bins
         low = torch.ldexp(1 + (mantissa + part) / self.bins, (exponent - 127).double())
         return torch.where(index > 0, torch.minimum(low, self.largest.double()), 0.0)
+
+
+def _bins(channels: int) -> int:
+    return FINE if channels <= MANY else COARSE

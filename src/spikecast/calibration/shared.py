@@ -1,0 +1,97 @@
+"""Calibration on several processes: each has seen its batches, and all end with the statistics of all of them.
+
+Counts of a histogram are whole numbers and are summed. Moments are floats: those of each batch are sent around and
+merged in the order of the batches, as one process would have done, so the bits are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from spikecast import distributed
+from spikecast.calibration.calibrate import Calibration, Observer
+from spikecast.calibration.observers import Histogram, Moments
+from spikecast.errors import DataError
+
+Item = TypeVar("Item")
+
+
+def shared_out(batches: Iterable[Item], calibrations: list[Calibration]) -> Iterator[tuple[Item, bool]]:
+    """Each batch, and whether this process is to observe it; what was observed is shared at the end.
+
+    `calibrations` may still be empty at the first batch.
+    """
+    rank, size = distributed.world()
+    number = 0
+    for number, batch in enumerate(batches, 1):
+        for calibration in calibrations:
+            calibration.batch = number - 1
+        yield batch, (number - 1) % size == rank
+    if size > 1:
+        for calibration in calibrations:
+            share(calibration, number)
+
+
+def share(calibration: Calibration, batches: int) -> None:
+    """Give every process the statistics of all."""
+    observers = list(calibration.observers.values())
+    shapes = distributed.gather([o.shape for o in observers])
+    for i, observer in enumerate(observers):
+        found = [tuple(s[i]) for s in shapes if s[i] is not None]
+        if len(set(found)) > 1:
+            raise DataError(
+                f"site {observer.site.name!r} has thresholds of shape {found[0]} in one process and {found[-1]} in "
+                f"another; granularity={observer.config.granularity!r} needs calibration batches of one size"
+            )
+        observer.shape = found[0] if found else None
+        if observer.histogram is not None and observer.shape is not None:
+            _share_histogram(observer.histogram, math.prod(observer.shape))
+    _share_moments([o for o in observers if o.moments is not None], batches)
+
+
+def same_everywhere(thresholds: dict[str, Tensor]) -> None:
+    """The first process's thresholds, for all: what was searched in each could differ with its hardware."""
+    for name, theta in thresholds.items():
+        thresholds[name] = distributed.from_process(0, theta)
+
+
+def _share_histogram(histogram: Histogram, channels: int) -> None:
+    device = torch.device("cpu") if histogram.counts is None else histogram.counts.device
+    if histogram.largest is None:
+        histogram.clear(channels, device)
+    assert histogram.largest is not None
+    histogram.raise_top(distributed.largest_of_all(histogram.largest))
+    assert histogram.counts is not None
+    histogram.counts = distributed.sum_over_all(histogram.counts)
+    histogram.count = int(distributed.sum_over_all(torch.tensor([histogram.count])))
+
+
+def _share_moments(observers: list[Observer], batches: int) -> None:
+    """Batch by batch, from the process that saw it: for each site the parts it noted, laid one after the other."""
+    rank, size = distributed.world()
+    mine: dict[str, list[list[int]]] = {}  # batch -> [observer, count, channels] of each part
+    values: dict[int, list[Tensor]] = {}
+    for i, observer in enumerate(observers):
+        assert observer.moments is not None
+        for batch, count, mean, squares in observer.moments.parts:
+            mine.setdefault(str(batch), []).append([i, count, len(mean)])
+            values.setdefault(batch, []).append(torch.cat([mean, squares]))
+    said = distributed.gather(mine)
+    merged = [Moments() for _ in observers]
+    for batch in range(batches):
+        owner = batch % size
+        parts = said[owner].get(str(batch), [])
+        length = sum(2 * channels for _, _, channels in parts)
+        if not length:
+            continue
+        flat = torch.cat(values[batch]) if owner == rank else torch.zeros(length, dtype=torch.float64)
+        pieces = distributed.from_process(owner, flat).split([c for _, _, channels in parts for c in (channels,) * 2])
+        for (i, count, _), mean, squares in zip(parts, pieces[::2], pieces[1::2], strict=True):
+            merged[i].add(count, mean, squares)
+    for observer, moments in zip(observers, merged, strict=True):
+        observer.moments = moments
