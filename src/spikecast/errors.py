@@ -6,7 +6,8 @@ SpikecastError
 ├── ModelError         a model that cannot be taken as it is (training mode, NaN weights, ...)
 │   ├── CaptureError   torch.export could not turn the forward into a graph
 │   └── StrictError    strict=True met something that would not be fed by spikes
-└── ArtifactError      a file that is truncated, tampered with, newer, or not ours
+├── ArtifactError      a file that is truncated, tampered with, newer, or not ours
+└── MissingExtraError  a package that is not installed
 """
 
 from __future__ import annotations
@@ -38,3 +39,7 @@ class StrictError(ModelError):
 
 class ArtifactError(SpikecastError):
     """A saved network cannot be read."""
+
+
+class MissingExtraError(SpikecastError, ImportError):
+    """A package is not installed; the message names the extra that brings it."""

@@ -2,5 +2,6 @@
 
 from spikecast.measure.agreement import Agreement, agreement
 from spikecast.measure.energy import Costs, Energy, energy
+from spikecast.measure.evaluate import Evaluation, evaluate
 
-__all__ = ["Agreement", "Costs", "Energy", "agreement", "energy"]
+__all__ = ["Agreement", "Costs", "Energy", "Evaluation", "agreement", "energy", "evaluate"]

@@ -72,7 +72,7 @@ class Energy:
 
     def under(self, preset: str | Costs) -> Energy:
         """The same counts at other costs."""
-        return Energy(self.tally, *_costs(preset))
+        return Energy(self.tally, *costs_named(preset))
 
     @property
     def ann(self) -> float:
@@ -193,7 +193,7 @@ def energy(
     inputs: InputFunction | None = None,
 ) -> Energy:
     """Run the batches and count every operation; `preset` is "paper", "honest", "full", or your own Costs."""
-    named = _costs(preset)
+    named = costs_named(preset)
     total = snn.config.num_steps if num_steps is None else num_steps
     tally = Tally(total)
     for call in bound_calls(snn, batches, inputs):
@@ -201,7 +201,8 @@ def energy(
     return Energy(tally, *named)
 
 
-def _costs(preset: str | Costs) -> tuple[Costs, str]:
+def costs_named(preset: str | Costs) -> tuple[Costs, str]:
+    """Costs by their name, or your own."""
     if isinstance(preset, Costs):
         return preset, "own"
     if preset not in PRESETS:

@@ -34,8 +34,12 @@ class NetworkBinder(Binder):
 
 def bound_calls(snn: Any, batches: Iterable[Any], inputs: InputFunction | None = None) -> Iterator[Call]:
     """Every batch as a call of the network."""
-    binder = NetworkBinder(snn, inputs) if isinstance(snn, SpikingNetwork) else Binder(snn.model, inputs)
-    return calls(batches, binder)
+    return calls(batches, binder_of(snn, inputs))
+
+
+def binder_of(snn: Any, inputs: InputFunction | None = None) -> Binder:
+    """Who knows which part of a batch the network takes."""
+    return NetworkBinder(snn, inputs) if isinstance(snn, SpikingNetwork) else Binder(snn.model, inputs)
 
 
 @torch.no_grad()

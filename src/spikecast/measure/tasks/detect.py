@@ -1,0 +1,123 @@
+"""Detection: COCO's mean average precision, by pycocotools."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import DataError, MissingExtraError
+
+
+class Detection:
+    """A list of {"boxes", "scores", "labels"} per image against a list of {"boxes", "labels"}; boxes are x, y, x, y."""
+
+    metrics = ("map", "map50")
+
+    def note(self, answer: Any, target: Any) -> list[dict[str, Any]]:
+        """Boxes of each image, found and true."""
+        found, wanted = _images(answer, "scores"), _images(target, "labels")
+        if len(found) != len(wanted):
+            raise DataError(f"{len(found)} answers for {len(wanted)} images; give one target for each")
+        return [
+            {
+                "found": [f["boxes"].tolist(), f["labels"].tolist(), f["scores"].tolist()],
+                "true": [w["boxes"].tolist(), w["labels"].tolist(), _crowds(w)],
+            }
+            for f, w in zip(found, wanted, strict=True)
+        ]
+
+    def same(self, answer: Any, reference: Any) -> tuple[float, float]:
+        """Boxes the ANN is more sure of than not that are found again: same class, half overlapping."""
+        again, number = 0, 0
+        for ours, theirs in zip(_images(answer, "scores"), _images(reference, "scores"), strict=True):
+            sure = theirs["scores"] > 0.5
+            number += int(sure.sum())
+            for box, label in zip(theirs["boxes"][sure], theirs["labels"][sure], strict=True):
+                alike = ours["boxes"][ours["labels"] == label]
+                again += bool(len(alike)) and float(_overlap(box, alike).max()) > 0.5
+        return float(again), float(number)
+
+    def result(self, notes: Sequence[Any]) -> dict[str, float]:
+        images = [image for note in notes for image in note]
+        try:
+            from pycocotools.coco import COCO  # type: ignore[import-untyped, unused-ignore]
+            from pycocotools.cocoeval import COCOeval  # type: ignore[import-untyped, unused-ignore]
+        except ImportError as error:
+            raise MissingExtraError(
+                'mean average precision needs pycocotools; pip install "spikecast[vision]"'
+            ) from error
+        truth, found = _coco(images)
+        if not truth["annotations"] or not found:
+            return {"map": 0.0, "map50": 0.0}
+        with contextlib.redirect_stdout(io.StringIO()):  # it talks
+            data = COCO()
+            data.dataset = truth
+            data.createIndex()
+            scored = COCOeval(data, data.loadRes(found), "bbox")
+            scored.evaluate()
+            scored.accumulate()
+            scored.summarize()
+        return {"map": max(float(scored.stats[0]), 0.0), "map50": max(float(scored.stats[1]), 0.0)}
+
+
+def _images(answer: Any, needed: str) -> list[dict[str, Tensor]]:
+    if not isinstance(answer, list | tuple) or not all(
+        isinstance(a, dict) and {"boxes", needed} <= set(a) for a in answer
+    ):
+        raise DataError(f'detection needs a list of dicts with "boxes", "labels" and "{needed}", one per image')
+    return [{k: torch.as_tensor(v).cpu() for k, v in a.items() if k in _KEYS} for a in answer]
+
+
+_KEYS = ("boxes", "labels", "scores", "iscrowd")
+
+
+def _crowds(target: dict[str, Tensor]) -> list[int]:
+    return [int(c) for c in target["iscrowd"]] if "iscrowd" in target else [0] * len(target["boxes"])
+
+
+def _coco(images: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The boxes as COCO writes them: x, y, width, height."""
+    annotations: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
+    classes: set[int] = set()
+    for number, image in enumerate(images):
+        for box, label, crowd in zip(*image["true"], strict=True):
+            x, y, right, bottom = box
+            size = [x, y, right - x, bottom - y]
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": label,
+                    "bbox": size,
+                    "area": size[2] * size[3],
+                    "iscrowd": crowd,
+                }
+            )
+            classes.add(label)
+        for box, label, score in zip(*image["found"], strict=True):
+            x, y, right, bottom = box
+            found.append(
+                {"image_id": number, "category_id": label, "bbox": [x, y, right - x, bottom - y], "score": score}
+            )
+            classes.add(label)
+    categories = [{"id": c, "name": str(c)} for c in sorted(classes)]
+    truth = {
+        "info": {},
+        "images": [{"id": i} for i in range(len(images))],
+        "annotations": annotations,
+        "categories": categories,
+    }
+    return truth, found
+
+
+def _overlap(box: Tensor, others: Tensor) -> Tensor:
+    """Intersection over union of one box with others."""
+    low, high = torch.maximum(box[:2], others[:, :2]), torch.minimum(box[2:], others[:, 2:])
+    inside = (high - low).clamp_min(0).prod(1)
+    return inside / ((box[2:] - box[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(1) - inside).clamp_min(1e-9)

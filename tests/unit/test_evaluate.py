@@ -1,0 +1,134 @@
+"""Scores of answers against small cases worked out by hand, and evaluation of whole networks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import spikecast
+from spikecast import Config
+from spikecast.errors import ConfigError, DataError
+from spikecast.measure import evaluate
+from spikecast.measure.evaluate import at_step
+from spikecast.measure.tasks import task_named
+
+T = 3
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 7)).eval()
+
+
+@pytest.fixture
+def batches() -> list[tuple[Tensor, Tensor]]:
+    return [(torch.randn(n, 2, 6, 6), torch.randint(0, 7, (n,))) for n in (4, 4, 3)]
+
+
+def test_classification_by_hand() -> None:
+    task = task_named("classification")
+    scores = torch.tensor([[0.0, 9, 1, 2, 3, 4, 5], [9.0, 8, 7, 6, 5, 4, 3], [1.0, 2, 3, 4, 5, 6, 7]])
+    assert task.note(scores, torch.tensor([1, 4, 0])) == [1, 2, 3]
+    assert task.note({"logits": scores, "hidden": scores[:, :2]}, [0, 0, 6]) == [2, 2, 3]
+    assert task.result([[1, 2, 3], [0, 1, 1]]) == {"top1": 1 / 4, "top5": 3 / 4}
+    assert task.same(scores, scores.roll(1, 0)) == (0.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.tensor([0, 7, 1]), "labels from 0 to 7 do not fit 7 classes"),
+        (torch.tensor([-1, 0, 1]), "do not fit 7 classes"),
+        (torch.tensor([0.5, 0, 1]), "do not fit 7 classes"),
+        (torch.tensor([0, 1]), r"labels of shape \(2,\)"),
+    ],
+)
+def test_labels_that_do_not_fit(labels: Tensor, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        task_named("classification").note(torch.zeros(3, 7), labels)
+
+
+def test_segmentation_by_hand() -> None:
+    task = task_named("segmentation")
+    classes = torch.tensor([[[0, 0, 1], [1, 2, 2]]])
+    scores = nn.functional.one_hot(classes, 3).permute(0, 3, 1, 2).float()
+    target = torch.tensor([[[0, 1, 1], [1, 255, 0]]])
+    note = task.note({"out": scores}, target)
+    assert note == [[1, 0, 1], [1, 2, 0], [0, 0, 0]]
+    result = task.result([note, note])
+    assert result["pixels"] == pytest.approx(3 / 5)
+    assert result["miou"] == pytest.approx((1 / 3 + 2 / 3 + 0) / 3)  # the third class was given, but is nowhere
+    assert task.note(nn.functional.interpolate(scores, scale_factor=2.0), [target[0]]) == note
+    with pytest.raises(DataError, match="do not fit 3 classes"):
+        task.note(scores, target + 2)
+
+
+def boxes(*rows: tuple[float, ...], labels: list[int], scores: list[float] | None = None) -> dict[str, Tensor]:
+    found = {"boxes": torch.tensor(rows).reshape(-1, 4), "labels": torch.tensor(labels)}
+    return found if scores is None else {**found, "scores": torch.tensor(scores)}
+
+
+def test_detection_by_hand() -> None:
+    task = task_named("detection")
+    true = [boxes((0, 0, 50, 50), (60, 60, 90, 90), labels=[1, 2])]
+    right = [boxes((0, 0, 50, 50), (60, 60, 90, 90), labels=[1, 2], scores=[0.9, 0.8])]
+    half = [boxes((0, 0, 50, 50), labels=[1], scores=[0.9])]
+    assert task.result([task.note(right, true)])["map"] == pytest.approx(1.0)
+    assert task.result([task.note(half, true)])["map"] == pytest.approx(0.5)
+    shifted = [boxes((0, 0, 50, 35), (60, 60, 90, 90), labels=[1, 2], scores=[0.9, 0.8])]  # overlaps by 0.7
+    found = task.result([task.note(shifted, true)])
+    assert found["map50"] == pytest.approx(1.0)
+    assert found["map"] == pytest.approx((0.5 + 1) / 2)  # right at 0.5, 0.55, ..., 0.7 of ten bounds
+    nothing = [boxes(labels=[], scores=[])]
+    assert task.result([task.note(nothing, true)]) == {"map": 0.0, "map50": 0.0}
+    assert task.same(half, right) == (1.0, 2.0)
+    with pytest.raises(DataError, match="2 answers for 1 images"):
+        task.note(right * 2, true)
+    with pytest.raises(DataError, match="one per image"):
+        task.note(torch.zeros(3), true)
+
+
+def test_evaluate_is_what_the_answers_say(model, batches) -> None:
+    snn = spikecast.convert(model, batches, Config(num_steps=T, thresholds="quantile"))
+    found = evaluate(snn, batches, model=model)
+    ys = torch.cat([snn.run(x) for x, _ in batches], 1)
+    labels = torch.cat([y for _, y in batches])
+    with torch.no_grad():
+        ann = torch.cat([model(x) for x, _ in batches])
+    assert found.samples == 11
+    assert found.steps["top1"] == [float((y.argmax(1) == labels).double().mean()) for y in ys]
+    assert found.ann["top1"] == float((ann.argmax(1) == labels).double().mean())
+    assert found.agreement == pytest.approx([float((y.argmax(1) == ann.argmax(1)).double().mean()) for y in ys])
+    assert found.energy.to_json() == spikecast.measure.energy(snn, batches).to_json()
+    lines = found.table().splitlines()
+    assert len(lines) == 1 + T + 1 + 1
+    assert lines[-2].startswith("ANN")
+    assert json.loads(json.dumps(found.to_json()))["steps"]["top5"] == found.steps["top5"]
+    plain = evaluate(snn, batches, preset=None, num_steps=2)
+    assert plain.energy is None
+    assert plain.steps["top1"] == found.steps["top1"][:2]
+    assert "energy" not in plain.table()
+
+
+def test_targets_are_found(model, batches) -> None:
+    snn = spikecast.convert(model, batches, Config(num_steps=T, thresholds="quantile"))
+    wanted = evaluate(snn, batches).steps
+    named = [{"x": x, "labels": y} for x, y in batches]
+    assert evaluate(snn, named, inputs=lambda b: b["x"]).steps == wanted
+    odd = [(y, x) for x, y in batches]
+    assert evaluate(snn, odd, inputs=lambda b: b[1], targets=lambda b: b[0]).steps == wanted
+    with pytest.raises(DataError, match="has no target"):
+        evaluate(snn, [batches[0][0]])
+    with pytest.raises(DataError, match="nothing was measured"):
+        evaluate(snn, [])
+    with pytest.raises(ConfigError, match="'clustering' is not one of classification"):
+        evaluate(snn, batches, "clustering")
+
+
+def test_at_step() -> None:
+    x = torch.arange(6).reshape(2, 3)
+    assert at_step({"a": x, "b": "name"}, 1) == {"a": pytest.approx(torch.tensor([3, 4, 5])), "b": "name"}
+    assert at_step([{"boxes": 1}, {"boxes": 2}], 1) == {"boxes": 2}
