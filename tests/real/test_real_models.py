@@ -40,7 +40,8 @@ def test_resnet20_reaches_the_ann(measured: Measure) -> None:
 def test_differential_beats_rate_with_fewer_spikes(measured: Measure, name: str, images: int, num_steps: int) -> None:
     """The paper's main claim, at equal T and levels, each coding with the thresholds that `auto` finds for it.
 
-    Answers that are all but right in both differ by chance, so the error of the scores decides there.
+    Accuracy may tie at a step: a few hundred images. Where answers agree with the ANN's all but always in both codings,
+    they differ by chance, and the error of the scores decides.
     """
     levels = 8 if name == "ViT-Tiny" else 4
     found = {
@@ -53,8 +54,8 @@ def test_differential_beats_rate_with_fewer_spikes(measured: Measure, name: str,
         for coding in ("differential", "rate")
     }
     late = range(1, num_steps)
+    assert min(found["differential"].accuracy[t] - found["rate"].accuracy[t] for t in late) > -0.02
     ahead = [found["differential"].agreement[t] - found["rate"].agreement[t] for t in late]
-    assert min(ahead) > -0.02  # a few hundred images: one step may tie
     if min(found["rate"].agreement[1:]) > 0.97:
         assert all(found["differential"].error[t] < found["rate"].error[t] for t in late)
     else:
@@ -66,23 +67,22 @@ def test_differential_beats_rate_with_fewer_spikes(measured: Measure, name: str,
 def test_search_beats_the_papers_setting_on_vit(measured: Measure) -> None:
     """ViT-Tiny, n = 8, 800 images: in-loop search against the 99.9 % quantile times 4, in the same run.
 
-    With one threshold per layer the search at least halves the loss at T = 2 and loses less at T = 4. With one per
-    channel, as the paper says, the quantile is itself far better: there the search has to be ahead, not twice as good.
+    The search at least halves the loss at T = 2 and loses less at T = 4; against one threshold per channel, as the
+    paper says, and so the more against one per layer.
     """
     search = measured("ViT-Tiny", Config(num_steps=4, num_levels=8, thresholds="search"), images=800)
     paper = Config(num_steps=4, num_levels=8, thresholds="quantile", threshold_scale=4.0)
-    layer = measured("ViT-Tiny", dataclasses.replace(paper, granularity="layer"), images=800)
-    assert search.ann - search.accuracy[1] <= (layer.ann - layer.accuracy[1]) / 2
-    assert search.ann - search.accuracy[3] < layer.ann - layer.accuracy[3]
-    channel = measured("ViT-Tiny", paper, images=800)
-    assert search.accuracy[1] > channel.accuracy[1]
-    assert all(search.agreement[t] > channel.agreement[t] for t in range(4))
+    for granularity in ("channel", "layer"):
+        other = measured("ViT-Tiny", dataclasses.replace(paper, granularity=granularity), images=800)
+        assert search.ann - search.accuracy[1] <= (other.ann - other.accuracy[1]) / 2
+        assert search.ann - search.accuracy[3] < other.ann - other.accuracy[3]
+        assert all(search.agreement[t] > other.agreement[t] for t in range(4))
 
 
 @pytest.mark.slow
 def test_auto_is_no_worse_than_the_plain_quantile(measured: Measure) -> None:
-    """What `auto` chooses was decided by measurement: ahead after two steps, and as good over all of them."""
+    """What `auto` chooses was decided by measurement: ahead after two steps, and as good at all of them."""
     auto = measured("ResNet-50", Config(num_steps=8, num_levels=4), images=96)
     plain = measured("ResNet-50", Config(num_steps=8, num_levels=4, thresholds="quantile"), images=96)
     assert auto.agreement[1] > plain.agreement[1]
-    assert sum(auto.agreement[1:]) >= sum(plain.agreement[1:]) - 7 * 0.02  # two images of a hundred
+    assert all(a >= b for a, b in zip(auto.agreement, plain.agreement, strict=True))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import spikecast.states
-from spikecast import Config, convert
+from spikecast import Config, chunks, convert
 from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.theory.firing import level_value
 from spikecast.theory.neuron import Neuron, encode
@@ -375,3 +375,16 @@ def test_only_neurons() -> None:
 def test_empty_batch(cnn) -> None:
     assert cnn[2]["rate"].run(torch.zeros(0, 3, 8, 8).double()).shape == (T, 0, 5)
     assert cnn[2]["rate"](torch.zeros(0, 3, 8, 8).double()).shape == (0, 5)
+
+
+def test_pieces_are_small_enough_for_memory_to_be_reused(cnn, monkeypatch) -> None:
+    """On the CPU no value of a piece is larger than a block that is kept; all steps of one sample stay together."""
+    _, x, networks = cnn
+    whole = networks["rate"].run(x)
+    seen = sizes_seen(monkeypatch)
+    networks["rate"].run(x)
+    assert seen == [(T, 7)] * 2
+    seen.clear()
+    monkeypatch.setattr(chunks, "LARGEST", 1)
+    assert torch.allclose(networks["rate"].run(x), whole, atol=1e-9)
+    assert seen == [(T, 1)] * 14

@@ -2,6 +2,6 @@
 
 from spikecast.measure.agreement import Agreement, agreement
 from spikecast.measure.energy import Costs, Energy, energy
-from spikecast.measure.evaluate import Evaluation, evaluate
+from spikecast.measure.evaluate import Evaluation, Evaluator, evaluate
 
-__all__ = ["Agreement", "Costs", "Energy", "Evaluation", "agreement", "energy", "evaluate"]
+__all__ = ["Agreement", "Costs", "Energy", "Evaluation", "Evaluator", "agreement", "energy", "evaluate"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -65,7 +66,10 @@ class Evaluation:
 
 
 class Evaluator:
-    """Measures one batch at a time; the records of all batches, in any order, make up the result."""
+    """Measures one batch at a time; the records of all batches, in any order, make up the result.
+
+    The network may be a function that makes it, and is then made when the first batch needs it.
+    """
 
     def __init__(
         self,
@@ -78,11 +82,22 @@ class Evaluator:
         inputs: InputFunction | None = None,
         targets: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.snn, self.task, self.model, self.targets = snn, task_named(task), model, targets
+        self.task, self.model, self.inputs, self.targets = task_named(task), model, inputs, targets
         self.name = task if isinstance(task, str) else type(task).__name__
         self.costs = None if preset is None else costs_named(preset)
-        self.num_steps = snn.config.num_steps if num_steps is None else num_steps
-        self.binder: Binder = binder_of(snn, inputs)
+        self._snn = snn
+        self.num_steps: int = self.snn.config.num_steps if num_steps is None else num_steps
+
+    @property
+    def snn(self) -> Any:
+        """The network."""
+        if not isinstance(self._snn, nn.Module):
+            self._snn = self._snn()
+        return self._snn
+
+    @cached_property
+    def binder(self) -> Binder:
+        return binder_of(self.snn, self.inputs)
 
     @torch.no_grad()
     def measure(self, number: int, batch: Any) -> Record:

@@ -1,0 +1,117 @@
+"""From an image file to the tensor a network takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import ConfigError, DataError, MissingExtraError
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How images are made ready: the shorter side to `size / crop`, the middle square of `size`, then (x - mean) / std.
+
+    `size` None leaves images as large as they are, as detection does.
+    """
+
+    size: int | None = 224
+    crop: float = 0.875
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    interpolation: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        if self.size is not None and not 1 <= self.size <= 8192:
+            raise ConfigError(f"size={self.size} must be from 1 to 8192 pixels, or None")
+        if not 0 < self.crop <= 1:
+            raise ConfigError(f"crop={self.crop} must be above 0 and at most 1")
+        if [len(tuple(v)) for v in (self.mean, self.std)] != [3, 3] or min(self.std) <= 0:
+            raise ConfigError(f"mean={self.mean}, std={self.std}: give three numbers each, std above 0")
+        if self.interpolation not in ("nearest", "bilinear", "bicubic"):
+            raise ConfigError(f"interpolation={self.interpolation!r} must be nearest, bilinear or bicubic")
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Preparation:
+        return cls(**{**data, "mean": tuple(data["mean"]), "std": tuple(data["std"])})
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Bytes [3, H, W] to floats."""
+        x = pixels.float() / 255
+        if self.size is not None:
+            x = _middle(_resized(x, round(self.size / self.crop), self.interpolation), self.size)
+        mean, std = (torch.tensor(v).reshape(3, 1, 1) for v in (self.mean, self.std))
+        return (x - mean) / std
+
+    def labels(self, classes: Tensor) -> Tensor:
+        """Class numbers [H, W] moved along with their image."""
+        if self.size is None:
+            return classes
+        moved = _resized(classes[None].float(), round(self.size / self.crop), "nearest")
+        return _middle(moved, self.size, 255.0)[0].long()
+
+
+def read_pixels(path: str | Path) -> Tensor:
+    """The bytes [3, H, W] of an image file; one that cannot be decoded is a DataError that names it."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise MissingExtraError('reading images needs pillow; pip install "spikecast[vision]"') from error
+    try:
+        with Image.open(path) as image:
+            rgb = image.convert("RGB")
+            data = bytearray(rgb.tobytes())
+            width, height = rgb.size
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(
+            f"{path} cannot be read as an image ({str(error).splitlines()[0]}); repair or remove it"
+        ) from error
+    return torch.frombuffer(data, dtype=torch.uint8).reshape(height, width, 3).permute(2, 0, 1)
+
+
+def read_classes(path: str | Path) -> Tensor:
+    """The class number [H, W] of each pixel of a palette image, as Pascal VOC has them."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            data, (width, height) = (
+                bytearray(image.convert("P").tobytes() if image.mode != "P" else image.tobytes()),
+                image.size,
+            )
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as a map of classes ({error}); repair or remove it") from error
+    return torch.frombuffer(data, dtype=torch.uint8).reshape(height, width).long()
+
+
+def _resized(x: Tensor, shorter: int, interpolation: str) -> Tensor:
+    height, width = x.shape[-2:]
+    scale = shorter / min(height, width)
+    size = (max(shorter, round(height * scale)), max(shorter, round(width * scale)))
+    if size == (height, width):
+        return x
+    smooth: dict[str, Any] = {} if interpolation == "nearest" else {"antialias": True, "align_corners": False}
+    return torch.nn.functional.interpolate(x[None], size, mode=interpolation, **smooth)[0]
+
+
+def _middle(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
+    """The middle square; smaller images are padded."""
+    height, width = x.shape[-2:]
+    short = [max(0, size - height), max(0, size - width)]
+    if any(short):
+        pad = (short[1] // 2, short[1] - short[1] // 2, short[0] // 2, short[0] - short[0] // 2)
+        x = torch.nn.functional.pad(x, pad, value=fill)
+        height, width = x.shape[-2:]
+    top, left = (height - size) // 2, (width - size) // 2
+    return x[..., top : top + size, left : left + size]

@@ -1,0 +1,31 @@
+"""Functions in files of the user's own, which run code and are therefore asked for explicitly."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spikecast.errors import ConfigError, DataError
+
+
+def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
+    """The function of FILE.py:FUNCTION; without `trust` nothing of the file is run."""
+    path, _, name = spec.rpartition(":")
+    file = Path(path)
+    if not path or not name:
+        raise ConfigError(f"{what} {spec!r}: give FILE.py:FUNCTION")
+    if not file.is_file():
+        raise DataError(f"{what} {spec!r}: there is no file {file}")
+    if not trust:
+        raise ConfigError(f"{what} {spec!r} would run the code in {file}; say --trust (trust=True) if you trust it")
+    loaded = importlib.util.spec_from_file_location(file.stem, file)
+    if loaded is None or loaded.loader is None:
+        raise DataError(f"{what} {spec!r}: {file} is not a Python file")
+    module = importlib.util.module_from_spec(loaded)
+    loaded.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ConfigError(f"{what} {spec!r}: {file} has no function {name!r}")
+    return function  # type: ignore[no-any-return]

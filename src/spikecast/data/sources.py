@@ -1,0 +1,213 @@
+"""Where images and targets come from: folders and archives in the forms their publishers use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spikecast.data.images import Preparation, read_classes, read_pixels
+from spikecast.data.plugin import function_in
+from spikecast.errors import ConfigError, DataError
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"}
+Item = tuple[Tensor, Any]
+
+
+@dataclass
+class Data:
+    """Batches of (images, targets) in a fixed order. What cannot be read is refused, or skipped and noted."""
+
+    task: str
+    items: Sequence[Callable[[], Item]]
+    batch_size: int = 32
+    skip_corrupt: bool = False
+    classes: Sequence[str] = ()
+    skipped: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Images, those that will turn out to be corrupt included."""
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.skipped.clear()
+        for first in range(0, len(self.items), self.batch_size):
+            found = [
+                item for make in self.items[first : first + self.batch_size] if (item := self._read(make)) is not None
+            ]
+            if found:
+                yield self._batch(found)
+
+    def _read(self, make: Callable[[], Item]) -> Item | None:
+        try:
+            return make()
+        except DataError as error:
+            if not self.skip_corrupt:
+                raise
+            self.skipped.append(str(error))
+            return None
+
+    def _batch(self, found: list[Item]) -> Any:
+        images, targets = [image for image, _ in found], [target for _, target in found]
+        if self.task == "detection":  # images of different sizes
+            return images, targets
+        return torch.stack(images), torch.stack(targets) if isinstance(targets[0], Tensor) else torch.tensor(targets)
+
+
+def open_data(
+    spec: str,
+    preparation: Preparation | None = None,
+    *,
+    split: str = "val",
+    batch_size: int = 32,
+    limit: int | None = None,
+    skip_corrupt: bool = False,
+    trust: bool = False,
+) -> Any:
+    """The data that a text names; an iterable of batches. A FILE.py runs code and needs `trust`."""
+    kind, _, place = spec.partition(":")
+    if kind.endswith(".py"):
+        return function_in(spec, "data", trust=trust)()
+    if kind not in SOURCES or not place:
+        raise ConfigError(f"data {spec!r}: give KIND:DIR with KIND one of {', '.join(SOURCES)}, or FILE.py:FUNCTION")
+    if batch_size < 1 or (limit is not None and limit < 1):
+        raise ConfigError(f"batch_size={batch_size}, limit={limit}: both must be at least 1")
+    folder = Path(place).expanduser()
+    if not folder.is_dir():
+        raise DataError(f"data {spec!r}: there is no folder {folder}; give the folder that holds the images")
+    task, items, classes = SOURCES[kind](folder, preparation or Preparation(), split)
+    if not items:
+        raise DataError(f"data {spec!r}: no images in {folder} for split {split!r}")
+    return Data(task, items[:limit], batch_size, skip_corrupt, classes)
+
+
+Source = tuple[str, list[Callable[[], Item]], list[str]]
+
+
+def image_folder(folder: Path, prepare: Preparation, split: str) -> Source:
+    """DIR/split/CLASS/image, or DIR/CLASS/image; classes are numbered by name."""
+    root = folder / split if (folder / split).is_dir() else folder
+    classes = sorted(p.name for p in root.iterdir() if p.is_dir())
+    if not classes:
+        raise DataError(f"{root} has no folders; there must be one for each class, with its images")
+
+    def item(path: Path, label: int) -> Callable[[], Item]:
+        return lambda: (prepare(read_pixels(path)), label)
+
+    items = [
+        item(path, label)
+        for label, name in enumerate(classes)
+        for path in sorted((root / name).rglob("*"))
+        if path.suffix.lower() in SUFFIXES
+    ]
+    return "classification", items, classes
+
+
+def imagenet(folder: Path, prepare: Preparation, split: str) -> Source:
+    """An image folder of ImageNet's 1000 classes, named by their WordNet numbers."""
+    task, items, classes = image_folder(folder, prepare, split)
+    if len(classes) != 1000:
+        raise DataError(
+            f"{folder} has {len(classes)} classes, ImageNet 1000; take imagefolder:DIR for a set of your own"
+        )
+    return task, items, classes
+
+
+def cifar(folder: Path, prepare: Preparation, split: str, *, classes: int) -> Source:
+    """The binary version: rows of label bytes and 3 x 32 x 32 pixels. (The Python version is pickled, and not read.)"""
+    names = {
+        10: ("cifar-10-batches-bin", "data_batch_*.bin", "test_batch.bin"),
+        100: ("cifar-100-binary", "train.bin", "test.bin"),
+    }
+    inner, train, test = names[classes]
+    root = folder / inner if (folder / inner).is_dir() else folder
+    files = sorted(root.glob(train if split == "train" else test))
+    if not files:
+        raise DataError(
+            f"{root} has no {test}; get the binary version of CIFAR-{classes} (the Python version runs code)"
+        )
+    labels = 1 if classes == 10 else 2  # coarse, then fine
+    width = labels + 3 * 32 * 32
+    rows: list[Callable[[], Item]] = []
+    for path in files:
+        data = torch.frombuffer(bytearray(path.read_bytes()) or bytearray(1), dtype=torch.uint8)
+        if len(data) % width:
+            raise DataError(f"{path} has {len(data)} bytes, not a multiple of {width}; get it again")
+        table = data.reshape(-1, width)
+        if int(table[:, labels - 1].max()) >= classes:
+            raise DataError(f"{path} has a label above {classes - 1}; it is not CIFAR-{classes}")
+        rows += [_row(row, labels, prepare) for row in table]
+    return "classification", rows, []
+
+
+def _row(row: Tensor, labels: int, prepare: Preparation) -> Callable[[], Item]:
+    return lambda: (prepare(row[labels:].reshape(3, 32, 32)), int(row[labels - 1]))
+
+
+def coco(folder: Path, prepare: Preparation, split: str) -> Source:
+    """DIR/val2017 and DIR/annotations/instances_val2017.json."""
+    name = split if split[-4:].isdigit() else f"{split}2017"
+    path = folder / "annotations" / f"instances_{name}.json"
+    if not path.is_file():
+        raise DataError(f"there is no {path}; a COCO folder has annotations/instances_{name}.json and {name}/")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        images = sorted(document["images"], key=lambda image: int(image["id"]))
+        by_image: dict[int, list[dict[str, Any]]] = {}
+        for annotation in document["annotations"]:
+            by_image.setdefault(int(annotation["image_id"]), []).append(annotation)
+        classes = [str(c["name"]) for c in document["categories"]]
+        targets = [_boxes(by_image.get(int(image["id"]), [])) for image in images]
+        files = [folder / name / str(image["file_name"]) for image in images]
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path} is not a COCO annotation file ({type(error).__name__}: {error}); get it again"
+        ) from error
+
+    def item(file: Path, target: dict[str, Tensor]) -> Callable[[], Item]:
+        return lambda: (prepare(read_pixels(file)), target)
+
+    return "detection", [item(f, t) for f, t in zip(files, targets, strict=True)], classes
+
+
+def _boxes(annotations: list[dict[str, Any]]) -> dict[str, Tensor]:
+    corners = [[x, y, x + w, y + h] for x, y, w, h in (a["bbox"] for a in annotations)]
+    return {
+        "boxes": torch.tensor(corners, dtype=torch.float32).reshape(-1, 4),
+        "labels": torch.tensor([int(a["category_id"]) for a in annotations], dtype=torch.int64),
+        "iscrowd": torch.tensor([int(a.get("iscrowd", 0)) for a in annotations], dtype=torch.int64),
+    }
+
+
+def voc(folder: Path, prepare: Preparation, split: str) -> Source:
+    """Pascal VOC's segmentation: DIR or DIR/VOCdevkit/VOC2012, by ImageSets/Segmentation/val.txt."""
+    roots = [folder, folder / "VOC2012", folder / "VOCdevkit" / "VOC2012"]
+    lists = [root / "ImageSets" / "Segmentation" / f"{split}.txt" for root in roots]
+    found = next((path for path in lists if path.is_file()), None)
+    if found is None:
+        raise DataError(f"there is no {lists[0]}; give the folder VOC2012, or the one that holds VOCdevkit")
+    root = found.parents[2]
+
+    def item(name: str) -> Callable[[], Item]:
+        def read() -> Item:
+            classes = read_classes(root / "SegmentationClass" / f"{name}.png")
+            return prepare(read_pixels(root / "JPEGImages" / f"{name}.jpg")), prepare.labels(classes)
+
+        return read
+
+    return "segmentation", [item(name) for name in found.read_text(encoding="utf-8").split()], []
+
+
+SOURCES: dict[str, Callable[[Path, Preparation, str], Source]] = {
+    "imagefolder": image_folder,
+    "imagenet": imagenet,
+    "cifar10": lambda *args: cifar(*args, classes=10),
+    "cifar100": lambda *args: cifar(*args, classes=100),
+    "coco": coco,
+    "voc": voc,
+}

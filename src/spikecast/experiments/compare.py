@@ -1,0 +1,114 @@
+"""Several ways to convert one network, measured on the same data, side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from spikecast.config import Config
+from spikecast.errors import ConfigError
+from spikecast.experiments.resume import evaluate_all
+from spikecast.measure.energy import Costs
+from spikecast.measure.evaluate import Evaluation, Evaluator
+from spikecast.measure.table import columns
+from spikecast.measure.tasks import Task, task_named
+from spikecast.pipeline import convert
+from spikecast.zoo.presets import preset
+
+Batches = Callable[[], Iterable[Any]]  # makes a loader, as often as it is asked for
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What each way reached; the ANN is the same for all."""
+
+    metric: str
+    entries: dict[str, tuple[Config, Evaluation]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json."""
+        return {name: {"config": config.to_json(), **found.to_json()} for name, (config, found) in self.entries.items()}
+
+    def table(self, steps: Sequence[int] | None = None) -> str:
+        """A row for each way: the metric, agreement and energy at some steps (1, 2, 4, 8, ... unless told)."""
+        longest = max(len(e.steps[self.metric]) for _, e in self.entries.values())
+        chosen = [t for t in (steps or [2**k for k in range(12)]) if t <= longest]
+        rows: list[Sequence[str]] = [["", *(f"{what} T={t}" for what in (self.metric, "same", "E") for t in chosen)]]
+        ann = None
+        for name, (_, found) in self.entries.items():
+            figures = (found.steps[self.metric], found.agreement, None if found.energy is None else found.energy.ratio)
+            cells = [_cell(values, t) for values in figures for t in chosen]
+            rows.append([name, *cells])
+            ann = found.ann or ann
+        note = "" if ann is None else f"\nANN: {self.metric} {ann[self.metric]:.2%}"
+        return f"{columns(rows)}{note}\nE is the energy up to that step over the ANN's"
+
+
+def _cell(values: Sequence[float] | None, t: int) -> str:
+    return "" if values is None or t > len(values) else f"{values[t - 1]:.1%}"
+
+
+def compare(
+    model: nn.Module,
+    calibration: Batches,
+    data: Batches,
+    configs: Mapping[str, Config],
+    *,
+    task: str | Task = "classification",
+    preset: str | Costs | None = "paper",
+    regions: Sequence[str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    job: Mapping[str, Any] | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Comparison:
+    """Convert with each configuration and evaluate all on the same data; with a `folder`, resumable.
+
+    `calibration` and `data` are functions that make a loader, since each is gone through several times.
+    """
+    if not configs:
+        raise ConfigError("nothing to compare; give at least one configuration")
+    entries: dict[str, tuple[Config, Evaluation]] = {}
+    for name, config in configs.items():
+
+        def network(config: Config = config) -> nn.Module:
+            if regions is None:
+                return convert(model, calibration(), config)
+            return convert(model, calibration(), config, regions=regions)
+
+        found = evaluate_all(
+            Evaluator(network, task, model=model, preset=preset, num_steps=config.num_steps),
+            data(),
+            folder=None if folder is None else Path(folder) / _slug(name),
+            job={**(job or {}), "config": config.to_json()},
+            progress=None if progress is None else lambda n, name=name: progress(name, n),  # type: ignore[misc]
+        )
+        entries[name] = (config, found)
+    return Comparison(task_named(task).metrics[0], entries)
+
+
+def preset_configs(
+    model: nn.Module, names: Sequence[str], *, levels: Sequence[int] = (8,), num_steps: int = 8
+) -> dict[str, Config]:
+    """The presets by name, for each number of levels where a preset leaves it open."""
+    rectifiers = has_rectifiers(model)
+    found: dict[str, Config] = {}
+    for name in names:
+        for n in levels:
+            config = preset(name, num_steps=num_steps, num_levels=n, rectifiers=rectifiers)
+            found[f"{name} n={config.num_levels}"] = config
+    return found
+
+
+def has_rectifiers(model: nn.Module) -> bool:
+    """Whether a model is one of ReLUs, and not a Transformer with other units."""
+    kinds = (nn.ReLU, nn.ReLU6, nn.Hardtanh)
+    return any(isinstance(m, kinds) for m in model.modules())
+
+
+def _slug(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)

@@ -1,0 +1,96 @@
+"""Many settings of one conversion, and which of them are worth having: accuracy against energy against steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spikecast.config import Config
+from spikecast.errors import ConfigError
+from spikecast.experiments.compare import Comparison
+from spikecast.measure.table import columns
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting after some steps: the metric, and the energy over the ANN's."""
+
+    name: str
+    num_steps: int
+    metric: float
+    energy: float
+
+    def beats(self, other: Point) -> bool:
+        """At least as good in everything, and better in something."""
+        mine, theirs = (-self.metric, self.energy, self.num_steps), (-other.metric, other.energy, other.num_steps)
+        return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All points of a comparison."""
+
+    metric: str
+    points: list[Point]
+
+    @property
+    def front(self) -> list[Point]:
+        """The points that none beats, by energy."""
+        best = [p for p in self.points if not any(q.beats(p) for q in self.points)]
+        return sorted(best, key=lambda p: (p.energy, p.num_steps))
+
+    def within(self, *, energy: float | None = None, num_steps: int | None = None) -> Point:
+        """The best point under a budget of energy (over the ANN's), steps, or both."""
+        fits = [
+            p
+            for p in self.points
+            if (energy is None or p.energy <= energy) and (num_steps is None or p.num_steps <= num_steps)
+        ]
+        if not fits:
+            least = min(self.points, key=lambda p: p.energy)
+            raise ConfigError(
+                f"no setting stays within the budget; the least energy is {least.energy:.1%} of the ANN's "
+                f"({least.name}, T = {least.num_steps})"
+            )
+        return min(fits, key=lambda p: (-p.metric, p.energy, p.num_steps))
+
+    def table(self) -> str:
+        """The front."""
+        rows = [("setting", "T", self.metric, "energy over the ANN's")]
+        rows += [(p.name, str(p.num_steps), f"{p.metric:.2%}", f"{p.energy:.1%}") for p in self.front]
+        return f"{columns(rows, 60)}\n{len(self.front)} of {len(self.points)} settings are beaten by none"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json."""
+        front = set(self.front)
+        points = [{**dataclasses.asdict(p), "front": p in front} for p in self.points]
+        return {"metric": self.metric, "points": points}
+
+
+def grid(base: Config, settings: Mapping[str, Sequence[Any]]) -> dict[str, Config]:
+    """Every combination of some settings; combinations that make no sense are left out, if any does."""
+    found: dict[str, Config] = {}
+    reason: ConfigError | None = None
+    for values in itertools.product(*settings.values()):
+        chosen = dict(zip(settings, values, strict=True))
+        try:
+            found[" ".join(f"{k}={v}" for k, v in chosen.items()) or "default"] = dataclasses.replace(base, **chosen)
+        except ConfigError as error:
+            reason = error
+    if not found and reason is not None:
+        raise reason
+    return found
+
+
+def sweep_of(comparison: Comparison) -> Sweep:
+    """Every step of every entry of a comparison is a point: the answer after t steps costs the energy up to t."""
+    points = []
+    for name, (_, found) in comparison.entries.items():
+        if found.energy is None:
+            raise ConfigError("a sweep needs the energy; compare with a preset of costs")
+        figures = zip(found.steps[comparison.metric], found.energy.ratio, strict=True)
+        points += [Point(name, t, metric, energy) for t, (metric, energy) in enumerate(figures, 1)]
+    return Sweep(comparison.metric, points)

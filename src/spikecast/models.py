@@ -1,0 +1,174 @@
+"""Models by name: `timm:NAME`, `torchvision:NAME`, `FILE.py:FACTORY`, with weights from a file that runs no code."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spikecast.data.images import Preparation
+from spikecast.data.plugin import function_in
+from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError
+
+PARTS = {"detection": ("backbone", "head")}  # what is converted where the forward cannot be captured whole
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in eval mode, how its images are made ready, its task, and the parts to convert (None: all of it)."""
+
+    model: nn.Module
+    preparation: Preparation
+    task: str = "classification"
+    regions: tuple[str, ...] | None = None
+
+
+def open_model(
+    spec: str,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    pretrained: bool = False,
+    trust: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """The model that a text names; `options` go to its builder (num_classes=10).
+
+    `weights` is a safetensors file or a checkpoint of tensors only; `pretrained` downloads the publisher's own.
+    """
+    kind, _, name = spec.partition(":")
+    if weights is not None and pretrained:
+        raise ConfigError("weights and pretrained: take one of them")
+    if kind.endswith(".py"):
+        found = _of_factory(spec, dict(options or {}), trust=trust)
+    elif kind in ("timm", "torchvision") and name:
+        build = _of_timm if kind == "timm" else _of_torchvision
+        found = build(name, pretrained, dict(options or {}))
+    else:
+        raise ConfigError(f"model {spec!r}: give timm:NAME, torchvision:NAME or FILE.py:FACTORY")
+    if weights is not None:
+        load_weights(found.model, Path(weights))
+    found.model.eval()
+    return found
+
+
+def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:
+    model = function_in(spec, "model", trust=trust)(**options)
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"model {spec!r} made a {type(model).__name__}; the function must return a torch.nn.Module")
+    return Loaded(model, Preparation())
+
+
+def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
+    try:
+        import timm
+        from timm.data.config import resolve_data_config
+    except ImportError as error:
+        raise MissingExtraError(f'model timm:{name} needs timm; pip install "spikecast[vision]"') from error
+    if not timm.is_model(name):
+        raise ModelError(f"timm has no model {name!r}{_hint(name, timm.list_models())}")
+    try:
+        model = timm.create_model(name, pretrained=pretrained, **options)
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"timm:{name} could not be made ({_first_line(error)})") from error
+    used: dict[str, Any] = resolve_data_config({}, model=model)  # type: ignore[no-untyped-call]
+    preparation = Preparation(
+        size=int(used["input_size"][-1]),
+        crop=float(used["crop_pct"]),
+        mean=tuple(used["mean"]),
+        std=tuple(used["std"]),
+        interpolation=used["interpolation"] if used["interpolation"] in ("bilinear", "bicubic") else "bilinear",
+    )
+    return Loaded(model, preparation)
+
+
+def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
+    try:
+        from torchvision import models
+    except ImportError as error:
+        raise MissingExtraError(
+            f'model torchvision:{name} needs torchvision; pip install "spikecast[vision]"'
+        ) from error
+    if name not in models.list_models():
+        raise ModelError(f"torchvision has no model {name!r}{_hint(name, models.list_models())}")
+    weights = models.get_model_weights(name).DEFAULT
+    builder = models.get_model_builder(name).__module__
+    task = (
+        "detection" if ".detection." in builder else "segmentation" if ".segmentation." in builder else "classification"
+    )
+    if not pretrained and task != "classification":
+        options = {"weights_backbone": None, **options}
+    try:
+        model = models.get_model(name, weights=weights if pretrained else None, **options)
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"torchvision:{name} could not be made ({_first_line(error)})") from error
+    return Loaded(model, _torchvision_preparation(weights, task), task, PARTS.get(task))
+
+
+def _torchvision_preparation(weights: Any, task: str) -> Preparation:
+    if task == "detection":  # the detectors normalise for themselves
+        return Preparation(size=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    used = weights.transforms()
+    if task == "segmentation":
+        size = used.resize_size[0]
+        return Preparation(size=size, crop=1.0, mean=tuple(used.mean), std=tuple(used.std))
+    size = used.crop_size[0]
+    return Preparation(
+        size=size,
+        crop=min(1.0, size / used.resize_size[0]),
+        mean=tuple(used.mean),
+        std=tuple(used.std),
+        interpolation=used.interpolation.value,
+    )
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Weights from safetensors, or from a checkpoint that holds tensors only; every one must fit."""
+    found = _read_weights(path)
+    own = model.state_dict()
+    missing, extra = [n for n in own if n not in found], [n for n in found if n not in own]
+    if missing or extra:
+        few = ", ".join([*(f"lacks {n}" for n in missing[:2]), *(f"has {n} besides" for n in extra[:2])])
+        raise ModelError(f"{path} does not fit the model: it {few} ({len(missing)} missing, {len(extra)} too many)")
+    for name, value in sorted(found.items()):
+        if value.shape != own[name].shape:
+            raise ModelError(
+                f"{path} does not fit the model: {name} is {tuple(value.shape)} there and {tuple(own[name].shape)} "
+                "in the model; build the model with the same number of classes"
+            )
+    model.load_state_dict(found)
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise DataError(f"there is no weights file {path}")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        data = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a broken file makes a reader raise
+        raise DataError(
+            f"{path} cannot be read as weights ({_first_line(error)}); give safetensors or a checkpoint of tensors"
+        ) from error
+    for key in ("state_dict", "model", "model_state_dict"):
+        if isinstance(data, dict) and isinstance(data.get(key), dict):
+            data = data[key]
+    if not isinstance(data, dict) or not all(isinstance(v, Tensor) for v in data.values()):
+        raise DataError(f"{path} does not hold weights by name; save model.state_dict()")
+    return {str(k).removeprefix("module."): v for k, v in data.items()}
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 3)
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,110 @@
+"""Presets side by side, sweeps and their front."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from spikecast import Config
+from spikecast.errors import ConfigError
+from spikecast.experiments.compare import compare, has_rectifiers, preset_configs
+from spikecast.experiments.sweep import Point, Sweep, grid, sweep_of
+from spikecast.zoo.presets import PRESETS, preset
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 7)).eval()
+
+
+@pytest.fixture
+def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(torch.randn(4, 2, 6, 6), torch.randint(0, 7, (4,))) for _ in range(3)]
+
+
+def test_presets_are_what_they_are_called() -> None:
+    dcgs = preset("dcgs", num_levels=4, num_steps=6)
+    assert (dcgs.coding, dcgs.thresholds, dcgs.num_levels, dcgs.num_steps) == ("differential", "iteration_paper", 4, 6)
+    transformer = preset("dcgs", rectifiers=False)
+    assert (transformer.thresholds, transformer.threshold_scale, transformer.encode_input) == ("quantile", 4.0, True)
+    assert preset("ecmt").coding == "rate"
+    snm, ts = preset("snm", num_levels=4), preset("ts")
+    assert (snm.num_levels, snm.signed, snm.initial_potential, snm.firing_boundary) == (1, True, 0.5, 1.0)
+    assert not ts.signed
+    assert preset("ours") == Config()
+    with pytest.raises(ConfigError, match="no preset is called 'best'; there are dcgs, ecmt"):
+        preset("best")
+
+
+def test_presets_are_chosen_for_the_model(model) -> None:
+    assert has_rectifiers(model)
+    assert not has_rectifiers(nn.Sequential(nn.Linear(3, 3), nn.GELU()))
+    found = preset_configs(model, list(PRESETS), levels=(4, 8), num_steps=5)
+    assert list(found) == ["dcgs n=4", "dcgs n=8", "ecmt n=4", "ecmt n=8", "snm n=1", "ts n=1", "ours n=4", "ours n=8"]
+    assert {c.num_steps for c in found.values()} == {5}
+
+
+def test_comparison_and_resume(model, batches, tmp_path, monkeypatch) -> None:
+    configs = preset_configs(model, ("dcgs", "ecmt"), levels=(3,), num_steps=4)
+    told = []
+    found = compare(
+        model,
+        lambda: batches,
+        lambda: batches,
+        configs,
+        folder=tmp_path,
+        progress=lambda name, n: told.append((name, n)),
+    )
+    assert told == [("dcgs n=3", 4)] * 3 + [("ecmt n=3", 4)] * 3
+    text = found.table()
+    assert "top1 T=4" in text
+    assert "ANN: top1" in text
+    assert len(found.table((2,)).splitlines()) == 5
+    monkeypatch.setattr("spikecast.experiments.compare.convert", lambda *_a, **_k: pytest.fail("converted again"))
+    again = compare(model, lambda: batches, lambda: batches, configs, folder=tmp_path)
+    assert json.dumps(again.to_json()) == json.dumps(found.to_json())
+    with pytest.raises(ConfigError, match="nothing to compare"):
+        compare(model, lambda: batches, lambda: batches, {})
+
+
+def test_sweep_of_a_comparison(model, batches) -> None:
+    configs = grid(
+        Config(num_steps=3, thresholds="quantile"), {"num_levels": (1, 6), "coding": ("rate", "differential")}
+    )
+    found = sweep_of(compare(model, lambda: batches, lambda: batches, configs))
+    assert len(found.points) == 4 * 3
+    assert {p.name for p in found.points} == set(configs)
+    assert "beaten by none" in found.table()
+    assert sum(p["front"] for p in found.to_json()["points"]) == len(found.front)
+    with pytest.raises(ConfigError, match="needs the energy"):
+        sweep_of(compare(model, lambda: batches, lambda: batches, configs, preset=None))
+
+
+def test_front_and_budget_by_hand() -> None:
+    a, b, c, d = (
+        Point("a", 1, 0.5, 0.1),
+        Point("b", 2, 0.8, 0.3),
+        Point("c", 4, 0.8, 0.2),  # less energy than b, more steps
+        Point("d", 4, 0.7, 0.3),  # beaten by both
+    )
+    sweep = Sweep("top1", [d, c, b, a])
+    assert sweep.front == [a, c, b]
+    assert sweep.within(energy=0.25) == c
+    assert sweep.within(num_steps=2) == b
+    assert sweep.within(energy=0.25, num_steps=3) == a
+    assert sweep.within() == c
+    with pytest.raises(ConfigError, match=r"the least energy is 10.0% of the ANN's \(a, T = 1\)"):
+        sweep.within(energy=0.05)
+
+
+def test_grid_leaves_out_what_makes_no_sense() -> None:
+    found = grid(Config(), {"coding": ("rate", "differential"), "signed": (False,)})
+    assert list(found) == ["coding=rate signed=False"]
+    with pytest.raises(ConfigError, match="cannot work"):
+        grid(Config(), {"coding": ("differential",), "signed": (False,)})
+    with pytest.raises(ConfigError, match="unknown setting"):
+        grid(Config(), {"levels": (1,)})
+    assert list(grid(Config(), {})) == ["default"]

@@ -1,0 +1,112 @@
+"""Models by name, their preparation, and weights that fit or do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from spikecast.errors import ConfigError, DataError, ModelError
+from spikecast.models import load_weights, open_model
+
+
+def test_torchvision() -> None:
+    found = open_model("torchvision:resnet18", options={"num_classes": 7})
+    assert not found.model.training
+    assert found.model.fc.out_features == 7
+    assert (found.task, found.regions) == ("classification", None)
+    p = found.preparation
+    assert (p.size, round(p.size / p.crop), p.interpolation) == (224, 256, "bilinear")
+
+
+def test_timm_brings_its_own_preparation() -> None:
+    found = open_model("timm:vit_tiny_patch16_224", options={"depth": 1})
+    assert found.preparation.size == 224
+    assert found.preparation.mean == (0.5, 0.5, 0.5)
+    assert found.preparation.interpolation == "bicubic"
+
+
+def test_detectors_and_segmenters_know_their_task() -> None:
+    fcn = open_model("torchvision:fcn_resnet50", options={"num_classes": 3})
+    assert (fcn.task, fcn.preparation.size) == ("segmentation", 520)
+    fcos = open_model("torchvision:fcos_resnet50_fpn", options={"num_classes": 3})
+    assert (fcos.task, fcos.regions, fcos.preparation.size) == ("detection", ("backbone", "head"), None)
+
+
+def test_a_factory_needs_trust(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(
+        "from torch import nn\ndef net(width=3):\n    return nn.Linear(width, 2)\ndef no():\n    return 1\n"
+    )
+    with pytest.raises(ConfigError, match="--trust"):
+        open_model(f"{file}:net")
+    assert open_model(f"{file}:net", trust=True, options={"width": 5}).model.in_features == 5
+    with pytest.raises(ModelError, match="made a int"):
+        open_model(f"{file}:no", trust=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("timm:vit_tiny_patch16_225", "did you mean vit_tiny_patch16_224"),
+        ("torchvision:resnet19", "did you mean resnet1"),
+        ("keras:resnet", "give timm:NAME, torchvision:NAME"),
+        ("resnet18", "give timm:NAME"),
+    ],
+)
+def test_names_of_nothing(spec: str, message: str) -> None:
+    with pytest.raises((ModelError, ConfigError), match=message):
+        open_model(spec)
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize("form", ["safetensors", "plain", "nested", "parallel"])
+def test_weights_are_loaded(model: nn.Module, form: str, tmp_path: Path) -> None:
+    wanted = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
+    path = tmp_path / ("w.safetensors" if form == "safetensors" else "w.pt")
+    if form == "safetensors":
+        save_file(wanted, path)
+    else:
+        named = {f"module.{n}": v for n, v in wanted.items()} if form == "parallel" else wanted
+        torch.save({"state_dict": named, "epoch": 3} if form == "nested" else named, path)
+    load_weights(model, path)
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in wanted.items())
+
+
+def test_weights_that_do_not_fit(model: nn.Module, tmp_path: Path) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    path = tmp_path / "w.safetensors"
+    save_file({**before, "2.weight": torch.zeros(3, 4), "2.bias": torch.zeros(3)}, path)
+    with pytest.raises(ModelError, match=r"2.bias is \(3,\) there and \(2,\) in the model"):
+        load_weights(model, path)
+    save_file({"0.weight": before["0.weight"], "9.weight": torch.zeros(1)}, path)
+    with pytest.raises(ModelError, match=r"lacks 0.bias.*has 9.weight besides \(3 missing, 1 too many\)"):
+        load_weights(model, path)
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(DataError, match="cannot be read as weights"):
+        load_weights(model, path)
+    with pytest.raises(DataError, match="there is no weights file"):
+        load_weights(model, tmp_path / "none.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    with pytest.raises(DataError, match="does not hold weights by name"):
+        load_weights(model, tmp_path / "list.pt")
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("ran",))
+
+
+def test_a_checkpoint_runs_no_code(model: nn.Module, tmp_path: Path, capsys) -> None:
+    torch.save({"x": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(DataError, match="cannot be read as weights"):
+        load_weights(model, tmp_path / "evil.pt")
+    assert "ran" not in capsys.readouterr().out
