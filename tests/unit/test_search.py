@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from spikecast import Config, convert
-from spikecast.calibration import search
+from spikecast.calibration import search as module
 from spikecast.calibration.search import FLOOR, SCALES, TIE, Search
 from spikecast.errors import ConfigError
 from spikecast.graph.plan import Site
@@ -210,15 +210,15 @@ def test_scale_and_search_exclude_each_other() -> None:
 @pytest.mark.parametrize("axes", [(1,), (), (1, 2)])
 def test_scales_are_compared_on_places_of_all_samples(axes, monkeypatch) -> None:
     """Every sample and channel stays; of the places some are drawn, from the middle as well as from the borders."""
-    monkeypatch.setattr(search, "PER_CHANNEL", 40)
-    monkeypatch.setattr(search, "AT_LEAST", 400)
+    monkeypatch.setattr(module, "PER_CHANNEL", 40)
+    monkeypatch.setattr(module, "AT_LEAST", 400)
     steps = torch.arange(2 * 6 * 4 * 12 * 10).reshape(2, 6, 4, 12, 10).float()
-    kept = search._thinned(steps, axes, 0, seed=3)
+    kept = module._thinned(steps, axes, 0, seed=3)
     enough = max(40 * math.prod(steps.shape[1 + d] for d in axes), 400)
     assert kept.shape[:3] == steps.shape[:3] if axes == (1,) else kept.shape[:2] == steps.shape[:2]
     assert enough <= kept[0].numel() < min(steps[0].numel(), 2 * enough)
-    assert torch.equal(kept, search._thinned(steps, axes, 0, seed=3))
-    assert not torch.equal(kept, search._thinned(steps, axes, 0, seed=4))
+    assert torch.equal(kept, module._thinned(steps, axes, 0, seed=3))
+    assert not torch.equal(kept, module._thinned(steps, axes, 0, seed=4))
     columns = {int(v) % 10 for v in kept.flatten()}
     assert len(columns) > 2
-    assert search._thinned(steps[..., :3, :3], axes, 0, seed=3).shape == (2, 6, 4, 3, 3)
+    assert module._thinned(steps[..., :3, :3], axes, 0, seed=3).shape == (2, 6, 4, 3, 3)
