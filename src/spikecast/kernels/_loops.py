@@ -87,10 +87,10 @@ def prepare(threshold, count, factor, table):
 
 
 @compiled()
-def fire(x, held, out, pulses, counted, t, shrink, unit, scales, lower, upper, neuron):
+def fire(x, held, out, pulses, t, shrink, unit, scales, lower, upper, neuron):
     """One step of a block: inputs x and estimates held before give the estimates after, and the bits of the pulses.
 
-    Returns the bits of the largest |u| (above those of inf, some potential is NaN), and the pulses if they are counted.
+    Returns the bits of the largest |u|; above those of inf, some potential is NaN.
     """
     num_levels, potential, below, _ = neuron
     start = f32(potential)
@@ -98,7 +98,7 @@ def fire(x, held, out, pulses, counted, t, shrink, unit, scales, lower, upper, n
     smallest = i32((128 - num_levels) << 23)
     tolerance = f32(2.0 ** -(num_levels + 9))
     most_below = i32(below)  # the bits of the largest pulse there is below zero
-    largest, total = i32(0), i32(0)
+    largest = i32(0)
     for i in range(x.size):
         predicted = held[i] * shrink
         u = ((x[i] - predicted) * t + start * at(threshold, i)) * at(to_level, i)
@@ -124,9 +124,7 @@ def fire(x, held, out, pulses, counted, t, shrink, unit, scales, lower, upper, n
         out[i] = estimate
         if pulses is not None:
             pulses[i] = pulse
-        if counted is not None:
-            total += i32(pulse != 0)
-    return largest, total
+    return largest
 
 
 @compiled()
@@ -262,34 +260,6 @@ def locate(row, geometry, offsets):
             offsets[j] += i * geometry[j, d]
 
 
-def counts_all(counting: Any) -> bool:
-    """Whether all there is to count is how many fired: no neuron has a fan-out of its own, no axis is named."""
-
-
-@overload(counts_all)
-def _counts_all(counting):
-    if isinstance(counting, types.NoneType):
-        return lambda counting: False
-    return lambda counting: counting[1] == 0 and counting[3] == 0
-
-
-def add_to(number: int, k: int, worker: int, offsets: Any, counting: Any) -> None:
-    """Add spikes at step k to what this worker counted, where all neurons of the block have the same fan-out."""
-
-
-@overload(add_to)
-def _add_to(number, k, worker, offsets, counting):
-    def add(number, k, worker, offsets, counting):
-        sums = block(counting[2], 2 * (worker * counting[7] + k), 2, np.int64(0))
-        sums[0] += number
-        sums[1] += number * block(counting[0], offsets[FAN_OUT], 1, np.int64(0))[0]
-
-    def nothing(number, k, worker, offsets, counting):
-        pass
-
-    return nothing if isinstance(counting, types.NoneType) else add
-
-
 @compiled()
 def count(pulses, estimates, k, worker, offsets, part, counting):
     """Add a block's spikes at step k, and the estimates after it, to what this worker counted."""
@@ -344,13 +314,10 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
             shrink = f32((start + k - 1) / (start + k)) if neuron[3] else f32(1)
             unit_t = unit_at(scratch, units_t + k * length, n, scales[0], t)
             if levels is None:
-                bits, _ = fire(x, held, y, None, None, t, shrink, unit_t, scales, lowest, highest, neuron)
-            elif levels == 0 and counts_all(counting):
-                bits, number = fire(x, held, y, None, True, t, shrink, unit_t, scales, lowest, highest, neuron)
-                add_to(number, k, worker, offsets, counting)
+                bits = fire(x, held, y, None, t, shrink, unit_t, scales, lowest, highest, neuron)
             else:
                 pulses = block(scratch, fired, n, i32(0))
-                bits, _ = fire(x, held, y, pulses, None, t, shrink, unit_t, scales, lowest, highest, neuron)
+                bits = fire(x, held, y, pulses, t, shrink, unit_t, scales, lowest, highest, neuron)
                 if levels != 0:
                     to_levels(pulses, block(levels, there, n, np.int8(0)))
                 if counting is not None:
