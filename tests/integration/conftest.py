@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -166,3 +167,15 @@ def settled() -> Callable[..., nn.Module]:
         return model.eval()
 
     return settle
+
+
+@pytest.fixture(autouse=True)
+def _one_torchrun_at_a_time(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Jobs of several processes look for free ports; two at once, from two test workers, can find the same."""
+    starts = request.module.__name__.endswith(("test_distributed", "test_resume")) or "processes" in request.node.name
+    if not starts:
+        yield
+        return
+    with (tmp_path_factory.getbasetemp().parent / "torchrun.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
