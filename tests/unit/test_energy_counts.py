@@ -284,7 +284,7 @@ def test_counts_equal_brute_force(name: str) -> None:
     assert torch.equal(answers, snn.run(x, num_steps=T))
     assert tally.samples == 2
     counted = {
-        (op, column): numbers.tolist()
+        (op, column): numbers
         for op, line in tally.lines.items()
         for column, numbers in line.columns.items()
         if column in ("dense", "events", "spikes", "analog", "two")

@@ -27,7 +27,7 @@ SIGNED_EXPONENT = i32(-0x800000)
 ONE = i32(0x3F800000)
 
 # Rows of a geometry: sizes of the outer axes, then the strides along them of
-SIZE, INPUT, OUTPUT, STATE, SCALES, FAN_OUT, ALONG = range(7)
+SIZE, INPUT, OUTPUT, STATE, SCALES, FAN_OUT = range(6)
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
@@ -147,14 +147,24 @@ def count_weighted(pulses, fan_out):
 
 
 @compiled()
-def count_along(values, address, offset, stride):
-    """Add one to the count of each value that is not zero; at stride 0 all share one."""
-    counts = block(address, offset, 1 + (values.size - 1) * stride, i32(0))
-    if stride == 0:
-        counts[0] += count_all(values)
-    else:
-        for i in range(values.size):
-            counts[i * stride] += i32(values[i] != 0)
+def count_along(values, address, first, p, size, inside):
+    """Add one to the count of each value that is not zero, the first being neuron p on the way (`layout.Walk`)."""
+    stretch = size if inside == 1 else inside  # values that share a count, or whose counts lie side by side
+    i = 0
+    while i < values.size:
+        n = min(stretch - (p + i) % stretch, values.size - i)
+        at = first + (p + i) // (size * inside) * inside + (p + i) % inside
+        if inside == 1:
+            block(address, at, 1, i32(0))[0] += count_all(values[i : i + n])
+        else:
+            add_each(values[i : i + n], block(address, at, n, i32(0)))
+        i += n
+
+
+@compiled()
+def add_each(values, counts):
+    for i in range(values.size):
+        counts[i] += i32(values[i] != 0)
 
 
 @compiled()
@@ -261,18 +271,19 @@ def locate(row, geometry, offsets):
 
 
 @compiled()
-def count(pulses, estimates, k, worker, offsets, part, counting):
-    """Add a block's spikes at step k, and the estimates after it, to what this worker counted."""
-    fan_out, fan_stride, totals, along, held, along_stride, along_step, num_steps = counting
+def count(pulses, estimates, k, worker, offsets, part, p, counting):
+    """Add a block's spikes at step k, and the estimates after it, to what this worker counted; p is its first neuron's
+    number on the way."""
+    fan_out, fan_stride, totals, along, held, size, inside, places, num_steps = counting
     weights = block(fan_out, offsets[FAN_OUT] + part * fan_stride, pulses.size, np.int64(0))
     sums = block(totals, 2 * (worker * num_steps + k), 2, np.int64(0))
     number = np.int64(count_all(pulses))
     sums[0] += number
     sums[1] += number * weights[0] if fan_stride == 0 else count_weighted(pulses, weights)
     if along != 0:
-        first = (worker * num_steps + k) * along_step + offsets[ALONG] + part * along_stride
-        count_along(pulses, along, first, along_stride)
-        count_along(estimates, held, first, along_stride)
+        first = (worker * num_steps + k) * places
+        count_along(pulses, along, first, p, size, inside)
+        count_along(estimates, held, first, p, size, inside)
 
 
 @compiled()
@@ -321,7 +332,7 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
                 if levels != 0:
                     to_levels(pulses, block(levels, there, n, np.int8(0)))
                 if counting is not None:
-                    count(pulses, y, k, worker, offsets, part, counting)
+                    count(pulses, y, k, worker, offsets, part, unit // parts * run + part, counting)
             largest = max(largest, bits)
             if half is not None:
                 narrow(y, block(outputs, there, n, np.int16(0)), half)

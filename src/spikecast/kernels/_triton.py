@@ -105,12 +105,12 @@ def count_all(fired, weights, partial):
 
 
 @triton.jit
-def count_along(fired, along, at, column, stride, is_row, vector: tl.constexpr):
+def count_along(fired, along, row, place, is_row, vector: tl.constexpr):
     """Add one to the count of each neuron that fired (or holds something); where a row shares one, sum first."""
     if vector:
-        tl.atomic_add(along + at[:, None] + column * stride, fired.to(tl.int32), mask=fired, sem="relaxed")
+        tl.atomic_add(along + place, fired.to(tl.int32), mask=fired, sem="relaxed")
     else:
-        tl.atomic_add(along + at, tl.reduce(fired.to(tl.int32), 1, add), mask=is_row, sem="relaxed")
+        tl.atomic_add(along + row, tl.reduce(fired.to(tl.int32), 1, add), mask=is_row, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["num_steps", "start", "rows"])  # no other kernel for other numbers of these
@@ -133,9 +133,9 @@ def encode(
 ):
     """All steps of a tile of neurons, whose estimates stay in registers; a place that is None leaves its work out."""
     inputs, outputs, state, table, levels, flag = places
-    fan_out, partial, along, held, along_step, along_stride = counting
+    fan_out, partial, along, held, along_step, summed, inside = counting
     input_step, output_step, run, num_scales = strides
-    sizes, input_strides, output_strides, state_strides, table_strides, fan_strides, along_strides = geometry
+    sizes, input_strides, output_strides, state_strides, table_strides, fan_strides = geometry
     program, parts = tl.program_id(0), (run + tile_columns - 1) // tile_columns
     # 64 bits: a step may have more neurons than 32 can number
     row = (program // parts).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
@@ -153,7 +153,8 @@ def encode(
         estimate = tl.load(state + locate(row, sizes, state_strides, dims)[:, None] + column, mask=here, other=0.0)
     if fan_out is not None:
         weights = load_beside(fan_out, locate(row, sizes, fan_strides, dims), column, here, vector[1])
-        at_along = locate(row, sizes, along_strides, dims)
+        p = row[:, None] * run + column  # the neuron's number on the way (`layout.Walk`)
+        place = p // (summed * inside) * inside + p % inside
     largest = tl.full((tile_rows, tile_columns), 0, tl.int32)
     for k in range(num_steps):
         x = tl.load(inputs + read, mask=here, other=0)
@@ -169,8 +170,8 @@ def encode(
             fired = (pulse != 0) & here  # an initial potential fires where there is no neuron
             partial = count_all(fired, weights, partial)
             if along is not None:
-                count_along(fired, along, at_along, column, along_stride, is_row, vector[2])
-                count_along((estimate != 0) & here, held, at_along, column, along_stride, is_row, vector[2])
+                count_along(fired, along, row, place, is_row, vector[2])
+                count_along((estimate != 0) & here, held, row, place, is_row, vector[2])
                 along, held = along + along_step, held + along_step
         inputs, outputs = inputs + input_step, outputs + output_step
     tl.store(flag + (largest & 0), 1, mask=largest > EXPONENT)  # whoever met a NaN writes the same

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numba
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spikecast.kernels import _loops
 from spikecast.kernels.count import Count, Counts
-from spikecast.kernels.layout import Walk, arranged
+from spikecast.kernels.layout import Walk, arranged, in_place
 from spikecast.kernels.operands import operands
 from spikecast.theory import firing
 from spikecast.theory.neuron import Encoded, Neuron
@@ -104,9 +104,8 @@ def _scales(threshold: Tensor, boundary: float) -> Tensor:
 @lru_cache(maxsize=4096)
 def _geometry(way: Walk) -> Any:
     """What `_loops.locate` reads."""
-    source, output, state, counts = way.strides
     scales, *fan_out = (b.strides for b in way.broadcast)
-    rows = (way.sizes, source, output, state, scales, *(fan_out or [(0,) * len(way.sizes)]), counts)
+    rows = (way.sizes, *way.strides, scales, *(fan_out or [(0,) * len(way.sizes)]))
     return np.array(rows, np.int64).reshape(len(rows), len(way.sizes))
 
 
@@ -114,24 +113,27 @@ class Counter:
     """Where the workers count, each for itself."""
 
     def __init__(self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], workers: int) -> None:
-        how, steps, inner = way.broadcast[1], shape[0], list(shape[1:])
+        how, steps, inner = way.broadcast[1], shape[0], shape[1:]
         self.fan_out = arranged(fan_out.unsqueeze(0), how, len(inner))  # kept: the loops have its address only
         self.totals = fan_out.new_zeros((workers, steps, 2))
         self.along: Tensor | None = None  # spikes, and estimates that are not zero
+        self.put = partial(in_place, way=way, inner=inner, axis=axis or 0)
+        size, inside = way.summed
+        places = math.prod(inner) // size
         if axis is not None:
-            del inner[axis]
-            self.along = fan_out.new_zeros((2, workers, steps, *inner), dtype=torch.int32)
+            self.along = fan_out.new_zeros((2, workers, steps, places), dtype=torch.int32)
         self.pointers = (
             self.fan_out.data_ptr(),
             int(how.vector),
             self.totals.data_ptr(),
             *((0, 0) if self.along is None else (part.data_ptr() for part in self.along)),
-            way.count_stride,
-            math.prod(inner),
+            size,
+            inside,
+            places,
             steps,
         )
 
     def counts(self) -> Counts:
-        along, held = (None, None) if self.along is None else self.along.sum(1)
+        along, held = (None, None) if self.along is None else self.put(self.along.sum(1))
         fired, weighted = self.totals.sum(0).unbind(1)
         return Counts(fired, weighted, along, held)

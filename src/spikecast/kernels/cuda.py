@@ -6,6 +6,7 @@ Where Triton interprets (TRITON_INTERPRET=1 when `_triton` is imported), tensors
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from spikecast.kernels import _triton
 from spikecast.kernels.count import Count, Counts
-from spikecast.kernels.layout import Walk, arranged
+from spikecast.kernels.layout import Walk, arranged, in_place
 from spikecast.kernels.operands import operands
 from spikecast.theory import firing
 from spikecast.theory.neuron import Encoded, Neuron
@@ -34,7 +35,7 @@ def encode(
     count: Count | None = None,
 ) -> tuple[Encoded, Counts | None]:
     """`theory.neuron.encode` to the bit, on arguments that `kernels.encode` has checked."""
-    inputs, held, fan_out, axis, way = operands(inputs, state, threshold, count)
+    inputs, held, fan_out, axis, way = operands(inputs, state, threshold, count, stop_at_sum=True)
     shape, inner = tuple(inputs.shape), tuple(inputs.shape[1:])
     table = torch.stack(firing.scales_of(threshold.detach(), neuron.firing_boundary, torch.float32))
     table = arranged(table, way.broadcast[0], len(inner))
@@ -48,7 +49,7 @@ def encode(
     with torch.cuda.device_of(inputs):
         _triton.encode[(tile.programs,)](
             (source, target, held, table, levels, has_nan),
-            (None,) * 6 if counter is None else counter.arguments(way),
+            (None,) * 7 if counter is None else counter.arguments(),
             shape[0],
             start,
             math.prod(way.sizes),
@@ -58,7 +59,7 @@ def encode(
             signed=neuron.signed,
             rate=neuron.coding == "rate",
             bfloat=bfloat,
-            vector=(way.broadcast[0].vector, counter is not None and way.broadcast[1].vector, way.count_stride != 0),
+            vector=(way.broadcast[0].vector, counter is not None and way.broadcast[1].vector, way.summed[1] != 1),
             dims=max(1, len(way.sizes)),
             tile_rows=tile.rows,
             tile_columns=tile.columns,
@@ -78,16 +79,18 @@ class Counter:
         self.partial = fan_out.new_empty((shape[0], 2, programs))
         self.along: Tensor | None = None
         if axis is not None:
-            kept = [size for d, size in enumerate(shape) if d != 1 + axis]
+            kept = (shape[0], math.prod(shape[1:]) // way.summed[0])
             self.along = fan_out.new_zeros((2, *kept), dtype=torch.int32)  # spikes, and estimates that are not zero
+        self.way, self.inner, self.axis = way, shape[1:], axis or 0
 
-    def arguments(self, way: Walk) -> tuple[Tensor | int | None, ...]:
+    def arguments(self) -> tuple[Tensor | int | None, ...]:
         """As `_triton.encode` reads them."""
         along, held = (None, None) if self.along is None else self.along
-        return self.fan_out, self.partial, along, held, 0 if along is None else along.stride(0), way.count_stride
+        return self.fan_out, self.partial, along, held, 0 if along is None else along.shape[1], *self.way.summed
 
     def counts(self) -> Counts:
-        along, held = (None, None) if self.along is None else self.along.long()
+        put = partial(in_place, way=self.way, inner=self.inner, axis=self.axis)
+        along, held = (None, None) if self.along is None else put(self.along.long())
         fired, weighted = self.partial.sum(2).unbind(1)
         return Counts(fired, weighted, along, held)
 
@@ -114,10 +117,9 @@ def tile_of(rows: int, run: int) -> Tile:
 
 def _geometry(way: Walk) -> Any:
     """Sizes of the axes that number the rows, and their strides in each tensor, innermost first; at least one."""
-    source, output, state, counts = way.strides
     scales, *fan_out = (b.strides for b in way.broadcast)
     none = (0,) * len(way.sizes)
-    rows = (source, output, state, scales, fan_out[0] if fan_out else none, counts)
+    rows = (*way.strides, scales, fan_out[0] if fan_out else none)
     return (way.sizes[::-1] or (1,), *(strides[::-1] or (0,) for strides in rows))
 
 

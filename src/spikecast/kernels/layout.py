@@ -49,9 +49,9 @@ class Walk(NamedTuple):
     axes: Shape
     run: int
     sizes: Shape
-    strides: tuple[Shape, Shape, Shape, Shape]  # of input, output, state and counts
+    strides: tuple[Shape, Shape, Shape]  # of input, output and state
     broadcast: tuple[Broadcast, ...]
-    count_stride: int
+    summed: tuple[int, int]  # of neuron p on the way, the count is p // (size·inside)·inside + p % inside
 
 
 @lru_cache(maxsize=4096)
@@ -61,10 +61,12 @@ def walk(
     state_strides: Shape | None = None,
     broadcast: tuple[Shape, ...] = (),
     summed_axis: int | None = None,
+    stop_at_sum: bool = False,
 ) -> Walk:
     """The way over inputs [T, ...]; `broadcast` are the shapes of what is broadcast against a step.
 
-    Counts are contiguous, without the axis of a step that they are summed over.
+    Counts lie in the order of the way, without the axis of a step that they are summed over. Where the way is to stop
+    at the sum, and the summed axis is the last, it is a run of its own, whose neurons share one count.
     """
     output_strides = like(shape, strides)
     inner, output = shape[1:], output_strides[1:]
@@ -75,10 +77,11 @@ def walk(
         output if copy_input else strides[1:],
         output,
         compact(inner, axes) if state_strides is None or copy_state else state_strides,
-        (0,) * len(inner) if summed_axis is None else _summed_strides(inner, summed_axis),
     )
     shapes = [_padded(s, len(inner)) for s in broadcast]
     first = len(axes) - _merged(shape, axes, stored, shapes)
+    if stop_at_sum and axes and summed_axis == axes[-1]:
+        first = len(axes) - 1
     return Walk(
         output_strides=output_strides,
         copy_input=copy_input,
@@ -88,7 +91,7 @@ def walk(
         sizes=tuple(inner[d] for d in axes[:first]),
         strides=tuple(tuple(s[d] for d in axes[:first]) for s in stored),  # type: ignore[arg-type]
         broadcast=tuple(_broadcast(s, inner, axes, first) for s in shapes),
-        count_stride=stored[3][axes[-1]] if axes else 0,
+        summed=_summed(inner, axes, summed_axis),
     )
 
 
@@ -169,7 +172,17 @@ def compact(shape: Shape, order: Sequence[int]) -> Shape:
     return tuple(strides)
 
 
-def _summed_strides(inner: Shape, axis: int) -> Shape:
-    """Strides of a contiguous tensor that has lost one axis, with 0 in its place."""
-    kept = compact(inner, [d for d in range(len(inner)) if d != axis])
-    return tuple(0 if d == axis else stride for d, stride in enumerate(kept))
+def _summed(inner: Shape, axes: Shape, axis: int | None) -> tuple[int, int]:
+    """The size of the axis that counts are summed over, and of all that lies inside it."""
+    if axis not in axes:
+        return 1, math.prod(inner)
+    return inner[axis], math.prod(inner[d] for d in axes[axes.index(axis) + 1 :])
+
+
+def in_place(counts: Tensor, way: Walk, inner: Shape, axis: int) -> Tensor:
+    """Counts [..., n] in the order of the way, with the axes of a step but the one they are summed over."""
+    kept = [d for d in way.axes if d != axis]
+    lead = counts.dim() - 1
+    apart = counts.reshape(*counts.shape[:-1], *(inner[d] for d in kept))
+    apart = apart.permute(*range(lead), *(lead + kept.index(d) for d in sorted(kept)))
+    return apart.reshape(*counts.shape[:-1], *(size for d, size in enumerate(inner) if d != axis))

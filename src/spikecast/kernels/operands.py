@@ -21,13 +21,15 @@ class Operands(NamedTuple):
     way: Walk
 
 
-def operands(inputs: Tensor, state: Tensor | None, threshold: Tensor, count: Count | None) -> Operands:
+def operands(
+    inputs: Tensor, state: Tensor | None, threshold: Tensor, count: Count | None, *, stop_at_sum: bool = False
+) -> Operands:
     """The arguments of `encode`, once `kernels.encode` has checked them."""
     inputs, shape, inner = inputs.detach().resolve_neg(), tuple(inputs.shape), tuple(inputs.shape[1:])
     held = None if state is None else state.detach().to(torch.float32).resolve_neg()
     fan_out, axis = (None, None) if count is None else resolve(count, inputs[0])
     shapes = tuple(tuple(x.shape) for x in (threshold, fan_out) if x is not None)
-    way = walk(shape, inputs.stride(), None if held is None else held.stride(), shapes, axis)
+    way = walk(shape, inputs.stride(), None if held is None else held.stride(), shapes, axis, stop_at_sum)
     if way.copy_input:
         inputs = inputs.new_empty_strided(shape, way.output_strides).copy_(inputs)
     if way.copy_state and held is not None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from spikecast.graph.execute import Execution
-from spikecast.graph.fanout import ADDED, UNIFORM, fan_out, products
+from spikecast.graph.fanout import ADDED, UNIFORM, fan_out, is_convolution, products
 from spikecast.graph.program import NEURON, Node, Program, Ref, resolve
 from spikecast.kernels import Count, Counts, encode_counted
 from spikecast.measure.spread import spread
@@ -54,7 +54,7 @@ class Meter(NeuronStates):
         if node.name in self.wires.paired:
             axis = summed_axis(*self.wires.paired[node.name], steps.dim() - 1)
         if node.name in self.wires.mapped:
-            taps = self._taps(*self.wires.mapped[node.name], steps[0].shape).to(steps.device)
+            taps = self._taps(*self.wires.mapped[node.name], steps.shape[1:]).to(steps.device)
         out, counts = encode_counted(
             steps,
             threshold,
@@ -67,15 +67,14 @@ class Meter(NeuronStates):
         )
         self.counts[node.name] = counts
         self._add(node, "fired", self.t, counts.fired)
-        self._add(node, "updates", self.t, torch.full((len(steps),), steps[0].numel()))
+        self._add(node, "updates", self.t, [steps[0].numel()] * len(steps))
         if out.levels is not None:
             self.levels[node.name] = out.levels
         return out
 
     def _taps(self, node: Node, operand: Operand, shape: torch.Size) -> Tensor:
         tensors = self.execution.tensors
-        sizes = arguments(node, lambda ref: shape if ref.name == operand.name else tensors[ref.name].shape)
-        return fan_out(node, sizes, operand.position)[0]
+        return self._fan_out(node, (operand,), lambda ref: shape if ref.name == operand.name else tensors[ref.name])[0]
 
     def see(self, node: Node, value: Any, look_up: LookUp) -> None:
         """Count what an op has done."""
@@ -91,7 +90,7 @@ class Meter(NeuronStates):
             operands = self.wires.weighted[node.name]
             (self._synapse if len(operands) == 1 else self._product)(node, operands, look_up)
 
-    def _add(self, node: Node, column: Column, t: int, counts: Tensor | int) -> None:
+    def _add(self, node: Node, column: Column, t: int, counts: Tensor | list[int]) -> None:
         self.tally.add(self.prefix + node.name, node, column, t, counts)
 
     def forget(self, name: str) -> None:
@@ -130,33 +129,46 @@ class Meter(NeuronStates):
         number = sum(v.numel() for v in outputs) // (self.execution.fold if self._moves(node) else 1)
         is_rate = self.network.config.coding == "rate"
         if always and self._moves(node):
-            self._add(node, column, self.t, torch.full((self.execution.fold,), number))
-        elif is_rate and self.t == 1:
-            self._add(node, column, 1, torch.full((self.tally.num_steps,), number))
+            self._add(node, column, self.t, [number] * self.execution.fold)
         elif self.t == 1:
-            self._add(node, column, 1, number)
+            self._add(node, column, 1, [number] * (self.tally.num_steps if is_rate else 1))
 
     # -- weighted ops
+
+    def _fan_out(self, node: Node, operands: tuple[Operand, ...], look_up: LookUp) -> tuple[Tensor, int, int]:
+        """Taps and factor of an op's first operand, and the products of the ANN; worked out once for each shape."""
+        shapes = tuple(_shape(look_up, Ref(operand.name)) for operand in operands)
+        known = self.wires.fan_outs.get((node.name, shapes))
+        if known is None:
+            sizes = arguments(node, partial(_shape, look_up))
+            taps, factor = fan_out(node, sizes, operands[0].position)
+            dense = products(node, sizes) if node.op in UNIFORM else int(taps.sum()) * factor
+            if is_convolution(node):
+                dense *= shapes[0].numel() // taps.numel()
+            known = self.wires.fan_outs[node.name, shapes] = taps, factor, dense
+        return known
 
     def _synapse(self, node: Node, operands: tuple[Operand, ...], look_up: LookUp) -> None:
         """Entries that are sent, times their fan-out."""
         (operand,) = operands
         value: Tensor = look_up(Ref(operand.name))
-        taps, factor = fan_out(node, arguments(node, partial(_shape, look_up)), operand.position)
         fold = self.execution.fold if self._moves(node) else 1
+        taps, factor, dense = self._fan_out(node, operands, look_up)
         if self.t == 1:
-            self._add(node, "dense", 1, int(taps.sum()) * factor * (value.numel() // taps.numel()) // fold)
+            self._add(node, "dense", 1, [dense // fold])
         if (node.name, operand) in self.wires.served:
             counts = self.counts[operand.name]
             events = factor * (counts.fired if node.op == "aten.linear" else counts.weighted)
             self._add(node, "events", self.t, events)
             self._add(node, "spikes", self.t, events)
             return
-        total = partial(_total, taps.to(value.device) * factor)
+        total = partial(_total, taps.to(value.device), factor)
         if operand.name in self.followed:
             steps = self._steps(operand.name, self.followed[operand.name])
-            self._add(node, "events", self.t, total(steps != 0))
-            self._add(node, "spikes", self.t, total(steps))
+            spikes = total(steps)
+            self._add(node, "spikes", self.t, spikes)
+            is_neuron = operand.name in self.wires.followed  # each entry is one spike at most
+            self._add(node, "events", self.t, spikes if is_neuron else total(steps != 0))
         elif self._moves(node):
             steps = self._steps(operand.name, value)
             self._add(node, "analog", self.t, total(self._changes(steps, self.held.get((node.name, 0)))))
@@ -167,11 +179,8 @@ class Meter(NeuronStates):
 
     def _product(self, node: Node, operands: tuple[Operand, ...], look_up: LookUp) -> None:
         """Pairs of factors that are not zero, of the three products of Thm 4.3 and of the two that would do."""
-        sizes = arguments(node, partial(_shape, look_up))
         if self.t == 1:
-            taps, factor = fan_out(node, sizes, operands[0].position)
-            dense = products(node, sizes) if node.op in UNIFORM else int(taps.sum()) * factor
-            self._add(node, "dense", 1, dense // self.execution.fold)
+            self._add(node, "dense", 1, [self._fan_out(node, operands, look_up)[2] // self.execution.fold])
         (sent, _, before), (sent_right, now_right, before_right) = (
             self._factor(node, i, operand, look_up) for i, operand in enumerate(operands)
         )
@@ -238,9 +247,11 @@ def _shape(look_up: LookUp, ref: Ref) -> Any:
     return value.shape if isinstance(value, Tensor) else value
 
 
-def _total(taps: Tensor, steps: Tensor) -> Tensor:
+def _total(taps: Tensor, factor: int, steps: Tensor) -> Tensor:
     """Entries [t, ...] times their fan-out, int64 [t]."""
-    return torch.stack([(step.double() * taps).sum() for step in steps]).round().long()
+    alike = [d for d in range(1, steps.dim()) if taps.dim() < steps.dim() - d or taps.shape[d - steps.dim()] == 1]
+    summed = steps.sum(alike, keepdim=True, dtype=torch.float64) if alike else steps.double()
+    return factor * (summed * taps).reshape(len(steps), -1).sum(1).round().long()
 
 
 def _pairs(left: Tensor, right: Tensor) -> Tensor:

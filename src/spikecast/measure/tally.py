@@ -29,11 +29,10 @@ class Line:
 
     scope: str
     target: str
-    columns: dict[str, Tensor] = field(default_factory=dict)  # int64 [T] each
+    columns: dict[str, list[int]] = field(default_factory=dict)  # a number for each step
 
     def __getitem__(self, column: Column) -> Tensor:
-        found = self.columns.get(column)
-        return torch.zeros(1, dtype=torch.int64) if found is None else found
+        return torch.tensor(self.columns.get(column, [0]))
 
 
 @dataclass
@@ -44,13 +43,12 @@ class Tally:
     samples: int = 0
     lines: dict[str, Line] = field(default_factory=dict)
 
-    def add(self, name: str, node: Node, column: Column, t: int, counts: Tensor | int) -> None:
-        """Add what was counted at step t (a number), or from step t on (a tensor)."""
+    def add(self, name: str, node: Node, column: Column, t: int, counts: Tensor | list[int]) -> None:
+        """Add what was counted from step t on."""
         line = self.lines.setdefault(name, Line(node.scope, node.kwargs.get("site", node.target)))
-        numbers = counts.cpu() if isinstance(counts, Tensor) else torch.tensor([counts])
-        if column not in line.columns:
-            line.columns[column] = torch.zeros(self.num_steps, dtype=torch.int64)
-        line.columns[column][t - 1 : t - 1 + len(numbers)] += numbers
+        own = line.columns.setdefault(column, [0] * self.num_steps)
+        for k, number in enumerate(counts.tolist() if isinstance(counts, Tensor) else counts, t - 1):
+            own[k] += number
 
     def merge(self, other: Tally) -> None:
         """Add what was counted elsewhere."""
@@ -58,19 +56,14 @@ class Tally:
         for name, line in other.lines.items():
             own = self.lines.setdefault(name, Line(line.scope, line.target))
             for column, numbers in line.columns.items():
-                own.columns[column] = own.columns[column] + numbers if column in own.columns else numbers.clone()
+                before = own.columns.get(column, [0] * self.num_steps)
+                own.columns[column] = [a + b for a, b in zip(before, numbers, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
-        lines = {
-            name: [line.scope, line.target, {c: numbers.tolist() for c, numbers in line.columns.items()}]
-            for name, line in self.lines.items()
-        }
+        lines = {name: [line.scope, line.target, line.columns] for name, line in self.lines.items()}
         return {"num_steps": self.num_steps, "samples": self.samples, "lines": lines}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Tally:
-        lines = {
-            name: Line(scope, target, {c: torch.tensor(numbers, dtype=torch.int64) for c, numbers in columns.items()})
-            for name, (scope, target, columns) in data["lines"].items()
-        }
+        lines = {name: Line(scope, target, dict(columns)) for name, (scope, target, columns) in data["lines"].items()}
         return cls(data["num_steps"], data["samples"], lines)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Size, Tensor
+
 from spikecast.errors import ModelError
 from spikecast.graph.fanout import ADDED, UNIFORM, is_convolution
 from spikecast.graph.plan import still_values
@@ -34,6 +36,7 @@ class Wiring:
     paired    by neuron, the matrix product for which the kernel counts along an axis
     served    data inputs that the kernel has counted for
     followed  neurons of which somebody needs to know where the spikes are, not only how many
+    fan_outs  by op and shapes of its data inputs, what the meter has worked out
     """
 
     weighted: dict[str, tuple[Operand, ...]] = field(default_factory=dict)
@@ -43,6 +46,7 @@ class Wiring:
     paired: dict[str, tuple[Node, Operand]] = field(default_factory=dict)
     served: set[tuple[str, Operand]] = field(default_factory=set)
     followed: set[str] = field(default_factory=set)
+    fan_outs: dict[tuple[str, tuple[Size, ...]], tuple[Tensor, int, int]] = field(default_factory=dict)
 
 
 def wiring(program: Program) -> Wiring:
