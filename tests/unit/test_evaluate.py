@@ -132,3 +132,17 @@ def test_at_step() -> None:
     x = torch.arange(6).reshape(2, 3)
     assert at_step({"a": x, "b": "name"}, 1) == {"a": pytest.approx(torch.tensor([3, 4, 5])), "b": "name"}
     assert at_step([{"boxes": 1}, {"boxes": 2}], 1) == {"boxes": 2}
+
+
+@pytest.mark.parametrize("method", ["quantile", "iteration"])
+def test_batches_of_any_size_and_order(model: nn.Module, batches: list[tuple[Tensor, Tensor]], method: str) -> None:
+    """Calibrated and measured anew on the same samples, otherwise cut and in another order."""
+    x, y = (torch.cat(parts).flip(0) for parts in zip(*batches, strict=True))
+    other = list(zip(x.split([1, 2, 8]), y.split([1, 2, 8]), strict=True))
+    found = []
+    for given in (batches, other):
+        snn = spikecast.convert(model, given, Config(num_steps=T, thresholds=method))
+        result = evaluate(snn, given, model=model)
+        assert result.energy is not None
+        found.append([*result.steps["top1"], *result.energy.snn, *result.energy.accumulates, result.energy.macs])
+    assert found[0] == pytest.approx(found[1], rel=1e-5)

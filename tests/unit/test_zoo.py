@@ -7,6 +7,8 @@ import re
 from importlib import resources
 
 import pytest
+import timm
+import torchvision
 
 from spikecast import Config
 from spikecast.errors import ConfigError
@@ -171,13 +173,11 @@ def test_models_are_those_of_the_rows() -> None:
 def test_spec_exists(model: Model) -> None:
     library, _, name = model.spec.partition(":")
     if library == "timm":
-        timm = pytest.importorskip("timm")
         assert timm.is_model(name)
         assert timm.get_pretrained_cfg(name).input_size == (3, model.size, model.size)
     else:
         assert library == "torchvision"
-        models = pytest.importorskip("torchvision").models
-        home = models if model.task == "classification" else getattr(models, model.task)
+        home = torchvision.models if model.task == "classification" else getattr(torchvision.models, model.task)
         assert hasattr(home, name)
     assert model.regions == (("backbone", "head") if model.task == "detection" else ())
 

@@ -1,0 +1,70 @@
+"""Every recipe of the zoo, on its own network with random weights: it converts, runs a small batch, and is counted."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+import torch
+
+import spikecast
+from spikecast.measure import energy
+from spikecast.models import Loaded, open_model
+from spikecast.zoo import MODELS, Row, tables
+
+QUICK = ("resnet18",)  # the others take long, or much memory
+SMALL = {"classification": None, "detection": 96, "segmentation": 64}  # None: the size that the network is made for
+
+
+def recipes() -> list:
+    """Each conversion once, though several tables have it; those of one network together, so that it is made once."""
+    found = {}
+    for table in tables().values():
+        for row in table.rows:
+            found[row.model, row.num_levels, row.coding, row.thresholds, row.threshold_scale] = row
+    rows = sorted(found.values(), key=lambda row: list(MODELS).index(row.model))
+    return [
+        pytest.param(
+            row,
+            id=f"{row.model}-n{row.num_levels}-{row.coding}-{row.thresholds}-c{row.threshold_scale:g}",
+            marks=[] if row.model in QUICK else [pytest.mark.slow, pytest.mark.xdist_group(row.model)],
+        )
+        for row in rows
+    ]
+
+
+@lru_cache(maxsize=1)
+def network(name: str) -> Loaded:
+    torch.manual_seed(0)
+    options = {"weights_backbone": None} if MODELS[name].task != "classification" else {}
+    if MODELS[name].task == "detection":  # whose model scales images itself
+        options |= {"min_size": SMALL["detection"], "max_size": SMALL["detection"]}
+    return open_model(MODELS[name].spec, options=options)
+
+
+@pytest.mark.parametrize("row", recipes())
+def test_recipe_converts_and_runs(row: Row) -> None:
+    recipe, made = MODELS[row.model], network(row.model)
+    size = SMALL[recipe.task] or recipe.size
+    image = torch.rand(3, size, size)
+    x = [image] if recipe.task == "detection" else image.unsqueeze(0)
+    config = row.config(num_steps=2)
+    batches = [(x,)] if recipe.task == "detection" else [x]
+    snn = spikecast.convert(made.model, batches, config, regions=list(made.regions) if made.regions else None)
+    assert made.regions == (recipe.regions or None)
+    answers = snn.run(x)
+    assert len(answers if isinstance(answers, list) else next(iter(_leaves(answers)))) == 2
+    leaves = list(_leaves(answers))
+    assert leaves
+    assert all(leaf.isfinite().all() for leaf in leaves)
+    counted = energy(snn, batches)
+    assert 0 < counted.snn[0] < counted.snn[1]
+    assert counted.macs > 0
+
+
+def _leaves(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    else:
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part)
