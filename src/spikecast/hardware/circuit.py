@@ -32,16 +32,18 @@ _LOOK_UPS = {"aten.embedding", "aten.embedding_bag"}  # integers in: no signal p
 
 
 class Circuit:
-    """Read off a network for the inputs it was captured with, or for inputs of the form of `example`."""
+    """Read off a network for inputs of the sizes it was captured with, or of those of an example call."""
 
-    def __init__(self, snn: SpikingNetwork, example: Sequence[Tensor] | None = None) -> None:
+    def __init__(
+        self, snn: SpikingNetwork, example: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> None:
         self.snn = snn
-        plan = snn.plan if example is None else snn.prepare_call(example, {})[0]
+        plan, tensors = (snn.plan, None) if example is None else snn.prepare_call(example, kwargs or {})
         self.program: Program = plan.program
         self.tensors = snn.execution(self.program).tensors
         self.sizes = [tuple(i.meta.shape) for i in self.program.inputs]
-        if example is not None:
-            self.sizes = [tuple(t.shape) for t in example]
+        if tensors is not None:
+            self.sizes = [tuple(t.shape) for t in tensors]
         self.batch = self._batch()
         self.forms = Forms(self.program, self.tensors, self.sizes, snn.device or torch.device("cpu"))
         self.still = self.forms.still
