@@ -147,7 +147,7 @@ def test_paths_add_up_and_are_matrices(name: str) -> None:
     for feed in all_feeds(circuit):
         signals = {s.value: torch.randn_like(circuit.blank(s.value)) for s in feed.sources}
         paths = circuit.paths(feed)
-        parts = [circuit.along(p, signals[p.source.value]) for p in paths]
+        parts = [circuit.along(p.links, signals[p.source.value]) for p in paths]
         total = sum(parts, torch.zeros(()).double())
         assert torch.allclose(circuit.signal(feed, signals), total, atol=1e-10)
         for path, part in zip(paths, parts, strict=True):

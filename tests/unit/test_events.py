@@ -80,8 +80,8 @@ def test_values_are_levels_times_thresholds(network, events) -> None:
     before = torch.zeros(())
     for t, estimates in enumerate(snn.record(x)[name].estimates, 1):
         sent = np.zeros(events.senders[0].shape).reshape(-1)
-        flat, values = events.at(t).of(0, 1)
-        sent[flat] = values
+        flat, levels = events.at(t).levels_of(0, 1)
+        sent[flat] = events.senders[0].values(flat, levels)
         moved = torch.from_numpy(sent.reshape(events.senders[0].shape)) / t
         assert torch.allclose(before + moved, estimates[1].double(), atol=1e-6)
         before = estimates[1].double()

@@ -198,13 +198,13 @@ class Circuit:
         return _tangent(function, zeros, tuple(sent.values()))
 
     @torch.no_grad()
-    def along(self, path: Path, signal: Tensor, batch: int | None = None) -> Tensor:
-        """What arrives over one path alone."""
+    def along(self, links: Sequence[Link], signal: Tensor, batch: int | None = None) -> Tensor:
+        """What arrives over the links of one path alone."""
         size = self.batch if batch is None else batch
         frame = self.forms.frame(size)
 
         def function(value: Any) -> Any:
-            for link in path.links:
+            for link in links:
                 value = self._through(link, value, frame, size)
             return value
 
@@ -234,7 +234,7 @@ class Circuit:
         for i in range(source.numel()):
             unit = torch.zeros(source.numel(), dtype=source.dtype, device=self.snn.device)
             unit[i] = 1
-            columns.append(self.along(path, unit.reshape(source.shape)).flatten())
+            columns.append(self.along(path.links, unit.reshape(source.shape)).flatten())
         return torch.stack(columns, 1) if columns else torch.zeros(target.numel(), 0)
 
     def __repr__(self) -> str:

@@ -93,12 +93,11 @@ class Events:
         low, high = np.searchsorted(self.columns["t"], [t, t + 1])
         return self.select(slice(low, high))
 
-    def of(self, layer: int, sample: int) -> tuple[Column, NDArray[np.float64]]:
-        """Places in a layer's flattened tensor and values sent, of one sample; for the events of one step."""
+    def levels_of(self, layer: int, sample: int) -> tuple[Column, Column]:
+        """Places in a layer's flattened tensor and signed levels, of one sample; for the events of one step."""
         c = self.columns
         found = self.select((c["layer"] == layer) & (c["sample"] == sample)).columns
-        flat = self.senders[layer].flat(found["channel"], found["y"], found["x"])
-        return flat, self.senders[layer].values(flat, found["level"])
+        return self.senders[layer].flat(found["channel"], found["y"], found["x"]), found["level"]
 
     def records(self) -> NDArray[np.void]:
         """One structured array, a field for each column."""

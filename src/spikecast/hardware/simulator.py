@@ -1,0 +1,315 @@
+"""An event-driven simulator: every event touches its own fan-out and nothing else, so work is proportional to spikes.
+
+It counts accumulates as a chip would perform them, op by op and step by step; the numbers equal those of
+`spikecast.measure.energy`. Column "events" (preset "paper"): spikes that an average pool merges within a step go on as
+one weighted event, which is how the simulator works. Column "spikes" (preset "honest"): the same, with a merged event
+counted as the spikes it came from. Column "analog": entries of the image and of whatever else is no spikes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spikecast.errors import DataError, ModelError
+from spikecast.graph.inputs import batch_size, take
+from spikecast.graph.program import GETITEM, NEURON, Node
+from spikecast.graph.roles import Role
+from spikecast.graph.structure import unflatten
+from spikecast.hardware import _scatter
+from spikecast.hardware.circuit import Circuit
+from spikecast.hardware.events import Events, events_of_step, senders_of
+from spikecast.hardware.neurons import Neurons, NeuronState, Wire, new_wire
+from spikecast.hardware.parts import Link
+from spikecast.hardware.tables import Convolution, Linear, Table, synapse_of, table_of
+from spikecast.network import SpikingNetwork, checked_steps
+
+Counts = dict[str, dict[str, list[int]]]  # by op, by column: a number for each step
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """One op as events pass it: from a wire, through a table or weights, onto a wire."""
+
+    node: Node
+    source: str
+    how: Table | Convolution | Linear
+    is_spikes: bool  # what it reads are spikes, perhaps moved or averaged
+
+
+class Simulator:
+    """Runs a network whose neurons are joined by linear ops; `start` it with inputs, then `step` as often as wanted.
+
+    Ops that are not linear and depend on spikes are refused by name. Those before the first neurons are the host's:
+    they are evaluated once.
+    """
+
+    def __init__(self, snn: SpikingNetwork, *example: Any, **kwargs: Any) -> None:
+        self.circuit = circuit = Circuit(snn, example if example or kwargs else None, kwargs)
+        _refuse_host_ops(circuit)
+        self.snn, self.program, self.coding = snn, circuit.program, snn.config.coding
+        self.senders = senders_of(circuit.layers)
+        self.layers = {layer.value: i for i, layer in enumerate(circuit.layers)}
+        self.neurons = [Neurons(layer, circuit.constant(layer.feed)) for layer in circuit.layers]
+        self.rest = {feed.target: circuit.constant(feed).double().flatten().numpy() for feed in self._dense_feeds()}
+        self.wirings: dict[str, list[Wiring]] = {}
+        self.wires: dict[str, Wire] = {}
+        self._lay_wires()
+        self.counts: Counts = {}
+        self.t = self.samples = 0
+
+    def _dense_feeds(self) -> list[Any]:
+        return [*self.circuit.outputs, *(feed for op in self.circuit.host_ops for feed in op.feeds)]
+
+    # -- what leads where
+
+    def _lay_wires(self) -> None:
+        spikes = {layer.value for layer in self.circuit.layers}
+        for node in self.program.nodes:
+            if node.name in self.circuit.linear and isinstance(self._form(node.name), Tensor):
+                self.wirings[node.name] = self._wirings(node, spikes)
+                if self._moves_spikes(node, spikes):
+                    spikes.add(node.name)
+            elif node.name in self.circuit.linear and self._moves_spikes(node, spikes):
+                spikes.add(node.name)
+        alias = self._aliases()
+        for name in (*self.circuit.sources, *self.wirings):
+            form = self._form(name)
+            root = name
+            while root in alias:
+                root = alias[root]
+            if isinstance(form, Tensor) and root not in self.wires:
+                self.wires[root] = new_wire(form.numel())
+            if isinstance(form, Tensor):
+                self.wires[name] = self.wires[root]
+        self._order = [n for n in self.program.nodes if n.name in self.circuit.sources or n.name in self.wirings]
+
+    def _form(self, name: str) -> Any:
+        return self.circuit.forms.frame(self.circuit.batch).forms[name]
+
+    def _moves_spikes(self, node: Node, spikes: set[str]) -> bool:
+        data = [name for name in node.inputs if name not in self.circuit.still]
+        return self.circuit.roles[node.name] is Role.SHAPE and spikes.issuperset(data)
+
+    def _wirings(self, node: Node, spikes: set[str]) -> list[Wiring]:
+        """One for each use that the op makes of a value; a part of a split value reads what was split."""
+        found = []
+        for position, name in enumerate(node.inputs):
+            if name in self.circuit.still:
+                continue
+            role = self.circuit.roles[node.name] or Role.SHAPE
+            links, source = [Link(node, position, role)], name
+            while node.target == GETITEM and not isinstance(self._form(source), Tensor):
+                split = self.circuit.by_name[source]
+                place = next(i for i, n in enumerate(split.inputs) if n not in self.circuit.still)
+                links.insert(0, Link(split, place, Role.SHAPE))
+                source = split.inputs[place]
+            weighted = role is Role.SYNAPSE
+            how = synapse_of(self.circuit, node, source) if weighted else table_of(self.circuit, links, source)
+            found.append(Wiring(node, source, how, source in spikes))
+        return found
+
+    def _aliases(self) -> dict[str, str]:
+        """Values that can share a wire: what only changes its form, and what is only read to be added to a sum."""
+        found: dict[str, str] = {}
+        kept = {*self.program.output_names, *(feed.target for feed in self._dense_feeds())}
+        for name, wirings in self.wirings.items():
+            plain = [w for w in wirings if isinstance(w.how, Table) and w.how.is_identity]
+            if len(wirings) == 1 and plain:
+                found[name] = wirings[0].source
+                continue
+            for wiring in plain:
+                source = wiring.source
+                users = [w for ws in self.wirings.values() for w in ws if w.source == source]
+                reads = [n for n in self.program.users[source] if n.name in self.wirings or n.target == NEURON]
+                if (
+                    source in self.wirings
+                    and source not in found
+                    and source not in kept
+                    and len(users) == len(reads) == 1
+                ):
+                    found[source] = name
+        return found
+
+    # -- running
+
+    def start(self, *args: Any, samples: int | None = None, **kwargs: Any) -> None:
+        """Begin anew with these inputs; or with none, for `samples` whose spikes will be given."""
+        self.t, self.counts, self.inputs = 0, {}, None
+        if args or kwargs:
+            plan, tensors = self.snn.prepare_call(args, kwargs)
+            sizes = [tuple(t.shape) for t in tensors]
+            count = batch_size(self.program, tensors) if self.program.batch_symbols else None
+            self.inputs = [tensors] if count is None else [take(self.program, tensors, i, i + 1) for i in range(count)]
+            expected = [tuple(self._form(spec.name).shape) for spec in self.program.inputs]
+            if plan.program is not self.program or any(
+                [tuple(t.shape) for t in one] != expected for one in self.inputs
+            ):
+                raise DataError(
+                    f"the simulator was made for samples of {expected}, not {sizes}; make one for this call"
+                )
+            samples = len(self.inputs)
+        if samples is None:
+            raise DataError(
+                "started without inputs; give what the network takes, or samples= of which spikes will come"
+            )
+        self.samples = samples
+        self.states = [[neurons.sample() for neurons in self.neurons] for _ in range(samples)]
+        self.held = [{name: np.zeros_like(rest) for name, rest in self.rest.items()} for _ in range(samples)]
+        self.host: list[dict[str, Any]] = [{} for _ in range(samples)]
+
+    def step(self, events: Events | None = None) -> Events:
+        """One step: what the neurons of all samples fire. With `events`, the neurons are taken to fire those of it."""
+        if not self.samples and self.t == 0 and not hasattr(self, "states"):
+            raise DataError("the simulator was not started; call start(inputs) first")
+        if events is None and self.inputs is None:
+            raise DataError(
+                "started without inputs, the simulator can only be given spikes; give the events of the step"
+            )
+        self.t += 1
+        given = None if events is None else events.at(self.t)
+        fired: list[tuple[int, int, Any, Any]] = []
+        for sample in range(self.samples):
+            fired += self._sample(sample, given)
+        fired.sort(key=lambda item: item[:2])
+        return events_of_step(fired, self.t, self.senders, self.coding, self.t, self.samples)
+
+    def run(self, *args: Any, num_steps: int | None = None, events: Events | None = None, **kwargs: Any) -> Any:
+        """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them."""
+        total = checked_steps(self.snn.config.num_steps if num_steps is None else num_steps)
+        self.start(*args, samples=None if events is None else events.samples, **kwargs)
+        answers = []
+        for _ in range(total):
+            self.step(events)
+            answers.append(self.outputs())
+        leaves = [torch.stack([a[i] for a in answers]) for i in range(len(answers[0]))]
+        return unflatten(self.program.output_structure, self._with_constants(leaves))
+
+    def _with_constants(self, leaves: list[Tensor]) -> list[Any]:
+        tensors = iter(leaves)
+        return [next(tensors) if getattr(out, "name", None) is not None else out for out in self.program.outputs]
+
+    def outputs(self) -> list[Tensor]:
+        """The network's output tensors as they stand after the steps so far."""
+        found = []
+        for name in self.program.output_names:
+            meta, form = self.program.metas[name], self._form(name)
+            parts = [torch.from_numpy(self._estimate(b, name)).reshape(form.shape) for b in range(self.samples)]
+            axis = getattr(meta, "batch_axis", None)
+            whole = torch.cat(parts, axis) if axis is not None and self.program.batch_symbols else parts[0]
+            found.append(whole.to(form.dtype))
+        return found
+
+    def _estimate(self, sample: int, name: str) -> NDArray[np.float64]:
+        held = self.held[sample][name]
+        found: NDArray[np.float64] = self.rest[name] + (held / max(self.t, 1) if self.coding == "rate" else held)
+        return found
+
+    def _sample(self, sample: int, given: Events | None) -> list[tuple[int, int, Any, Any]]:
+        fired = []
+        self._send_inputs(sample)
+        for node in self._order:
+            if node.target == NEURON:
+                index = self.layers[node.name]
+                places, levels = self._fire(sample, index, node, given)
+                values = self.senders[index].values(places, levels)
+                _scatter.send(places, values, self.wires[node.name])
+                fired.append((index, sample, places, levels))
+            elif node.name in self.wirings:
+                self._pass(node)
+            else:
+                self._ask_host(sample, node)
+        for name in self.rest.keys() & self.wires.keys():
+            factor = 1.0 if self.coding == "rate" else 1.0 / self.t
+            _scatter.receive(self.wires[name], self.held[sample][name], factor)
+        for wire in {id(w): w for w in self.wires.values()}.values():
+            _scatter.clear(wire)
+        return fired
+
+    def _fire(self, sample: int, index: int, node: Node, given: Events | None) -> tuple[Any, Any]:
+        state: NeuronState = self.states[sample][index]
+        if given is not None:
+            places, levels = given.levels_of(index, sample)
+        else:
+            places, levels, visited = state.fire(self.t, self.wires[node.args[0].name])
+            self._count(node, "visited", visited)
+        self._count(node, "fired", len(places))
+        return places, levels
+
+    def _pass(self, node: Node) -> None:
+        for wiring in self.wirings[node.name]:
+            source, wire = self.wires[wiring.source], self.wires[node.name]
+            how = wiring.how
+            if isinstance(how, Table):
+                if source is not wire:
+                    _scatter.carry(how.start, how.targets, how.weights, how.once, source, wire)
+                continue
+            analog = not wiring.is_spikes
+            if isinstance(how, Linear):
+                events, spikes = _scatter.scatter_linear(how.weights, analog, source, wire)
+            else:
+                settings = (how.weights, how.geometry, how.transposed, analog)
+                events, spikes = _scatter.scatter_conv(*settings, source, wire)
+            for column, number in (("analog", events),) if analog else (("events", events), ("spikes", spikes)):
+                self._count(node, column, number)
+
+    def _count(self, node: Node, column: str, number: int) -> None:
+        own = self.counts.setdefault(node.name, {}).setdefault(column, [])
+        own += [0] * (self.t - len(own))
+        own[-1] += int(number)
+
+    # -- what is no spikes
+
+    def _send_inputs(self, sample: int) -> None:
+        if self.inputs is None or (self.t > 1 and self.coding != "rate"):
+            return
+        for spec, value in zip(self.program.inputs, self.inputs[sample], strict=True):
+            self.host[sample][spec.name] = value
+            self._send_dense(spec.name, value)
+
+    def _send_dense(self, name: str, value: Any) -> None:
+        """A value that is held still is sent once, or at every step where rates are."""
+        if isinstance(value, Tensor) and value.is_floating_point():
+            flat = value.double().flatten().cpu().numpy()
+            (places,) = np.nonzero(flat)
+            _scatter.send(places, flat[places], self.wires[name])
+
+    def _ask_host(self, sample: int, node: Node) -> None:
+        """An op that is not linear, on values that do not move."""
+        if self.inputs is None or (self.t > 1 and self.coding != "rate"):
+            return
+        env = self.host[sample]
+        if self.t == 1:
+            for name in node.inputs:
+                if name not in env and name in self.rest:
+                    arrived = self.rest[name] + self.wires[name][0]
+                    form = self._form(name)
+                    env[name] = torch.from_numpy(arrived).reshape(form.shape).to(form.dtype)
+            whole = {**self.circuit.forms.frame(self.circuit.batch).values, **env}
+            self.circuit.forms.evaluate([node], whole)
+            env[node.name] = whole[node.name]
+        self._send_dense(node.name, env[node.name])
+
+
+def _refuse_host_ops(circuit: Circuit) -> None:
+    moving = [op for op in circuit.host_ops if op.moves]
+    if moving:
+        named = ", ".join(f"{op.scope or op.name} ({op.op})" for op in moving[:4])
+        more = f" and {len(moving) - 4} more" if len(moving) > 4 else ""
+        raise ModelError(
+            f"ops that are not linear in spikes: {named}{more}; the event simulator runs networks of convolutions, "
+            "linear layers, averages and sums between neurons"
+        )
+
+
+def totals(counts: Mapping[str, Mapping[str, list[int]]], column: str) -> list[int]:
+    """The sum of a column over all ops, step by step."""
+    rows = [columns[column] for columns in counts.values() if column in columns]
+    length = max(map(len, rows), default=0)
+    return [sum(row[t] for row in rows if t < len(row)) for t in range(length)]
