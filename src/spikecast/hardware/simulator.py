@@ -63,6 +63,8 @@ class Simulator:
         self._lay_wires()
         self.counts: Counts = {}
         self.t = self.samples = 0
+        self.inputs: list[list[Tensor]] | None = None
+        self.states: list[list[NeuronState]] = []
 
     def _dense_feeds(self) -> list[Any]:
         return [*self.circuit.outputs, *(feed for op in self.circuit.host_ops for feed in op.feeds)]
@@ -166,12 +168,14 @@ class Simulator:
 
     def step(self, events: Events | None = None) -> Events:
         """One step: what the neurons of all samples fire. With `events`, the neurons are taken to fire those of it."""
-        if not self.samples and self.t == 0 and not hasattr(self, "states"):
+        if not self.states:
             raise DataError("the simulator was not started; call start(inputs) first")
         if events is None and self.inputs is None:
             raise DataError(
                 "started without inputs, the simulator can only be given spikes; give the events of the step"
             )
+        if events is not None:
+            self._check(events)
         self.t += 1
         given = None if events is None else events.at(self.t)
         fired: list[tuple[int, int, Any, Any]] = []
@@ -179,6 +183,14 @@ class Simulator:
             fired += self._sample(sample, given)
         fired.sort(key=lambda item: item[:2])
         return events_of_step(fired, self.t, self.senders, self.coding, self.t, self.samples)
+
+    def _check(self, events: Events) -> None:
+        """Refuse the events of another network; thresholds may differ."""
+        own, theirs = ([(s.name, s.shape, s.num_levels) for s in found] for found in (self.senders, events.senders))
+        if own != theirs or events.coding != self.coding:
+            raise DataError("the events are of other layers or another coding; record them with this network")
+        if events.samples != self.samples:
+            raise DataError(f"the events are of {events.samples} samples, the simulator runs {self.samples}")
 
     def run(self, *args: Any, num_steps: int | None = None, events: Events | None = None, **kwargs: Any) -> Any:
         """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them."""
