@@ -179,21 +179,14 @@ def _take_out(i, head, links, slot):
 
 
 @compiled()
-def due(t, wire, head, links, slot, found):
-    """The neurons to look at in step t; they wait for nothing any more. How many they are."""
-    _, count, touched, used = wire
-    number = used[0]
-    found[:number] = touched[:number]
-    i = head[t % RING]
-    while i >= 0:
-        if count[i] == 0:
-            found[number] = i
-            number += 1
-        i = links[1, i]
-    for k in range(number):
-        if slot[found[k]] >= 0:
-            _take_out(found[k], head, links, slot)
-    return number
+def _put_in(i, t, step, head, links, slot):
+    """Let a neuron wait for a step after t; those too far ahead are looked at again when the ring has come round."""
+    place = int(min(step, np.float64(t + RING - 1))) % RING
+    links[0, i], links[1, i] = -1, head[place]
+    if head[place] >= 0:
+        links[0, head[place]] = i
+    head[place] = i
+    slot[i] = place
 
 
 @compiled()
@@ -215,21 +208,60 @@ def _when(t, slope, offset, edge, far, near, least):
 
 
 @compiled()
-def wait(t, places, slope, offset, edge, room, least, signed, head, links, slot):
-    """Let neurons wait for the step at which they would fire if nothing arrived; see `simulator.Neurons`.
+def _next(i, t, arrived, sent, constants, is_rate, start, lower, upper, signed):
+    """The first step after t at which a neuron fires if nothing arrives; see `neurons`.
 
-    m[τ] = slope·τ + offset fires from ±edge on, if the distance room·(τ, 1) to the bound below or above is at least
-    `least`.
+    The smallest level needs m = slope·τ + offset to reach ±edge, and its own size as distance to the bound.
     """
-    for k in range(len(places)):
-        step = _when(t, slope[k], offset[k], edge[k], room[1, 0, k], room[1, 1, k], least[k])
-        if signed:
-            step = min(step, _when(t, -slope[k], -offset[k], edge[k], room[0, 0, k], room[0, 1, k], least[k]))
-        if step == np.inf:
-            continue
-        i, place = places[k], int(min(step, np.float64(t + RING - 1))) % RING
-        links[0, i], links[1, i] = -1, head[place]
-        if head[place] >= 0:
-            links[0, head[place]] = i
-        head[place] = i
-        slot[i] = place
+    rest, threshold, edge, least = constants
+    offset = start * threshold[i]
+    if is_rate:
+        slope = rest[i]
+        offset += arrived[i] - sent[i]
+        below, above, near = -lower, upper, sent[i]
+    else:
+        slope = arrived[i] - sent[i]
+        below, above, near = sent[i] - lower, upper - sent[i], 0.0
+    step = _when(t, slope, offset, edge[i], above, -near, least[i])
+    if signed:
+        step = min(step, _when(t, -slope, -offset, edge[i], below, near, least[i]))
+    return step
+
+
+@compiled()
+def due(t, wire, arrived, sent, constants, settings, ring, found):
+    """The neurons that may fire in step t: how many they are, and how many had to be looked at.
+
+    Looked at are those that anything arrived at, and those that waited for this step. The others of them wait anew.
+    """
+    _, count, touched, used = wire
+    head, links, slot = ring
+    number = used[0]
+    found[:number] = touched[:number]
+    i = head[t % RING]
+    while i >= 0:
+        if count[i] == 0:
+            found[number] = i
+            number += 1
+        i = links[1, i]
+    ready = 0
+    for k in range(number):
+        i = found[k]
+        if slot[i] >= 0:
+            _take_out(i, head, links, slot)
+        step = _next(i, t - 1, arrived, sent, constants, *settings)
+        if step <= t:
+            found[ready] = i
+            ready += 1
+        elif step < np.inf:
+            _put_in(i, t, step, head, links, slot)
+    return ready, number
+
+
+@compiled()
+def wait(t, places, arrived, sent, constants, settings, ring):
+    """Let neurons wait for the next step at which they would fire."""
+    for i in places:
+        step = _next(i, t, arrived, sent, constants, *settings)
+        if step < np.inf:
+            _put_in(i, t, step, *ring)
