@@ -164,6 +164,19 @@ def test_what_is_not_linear_is_refused_by_name(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_host_can_compute_what_is_not_linear(name: str) -> None:
+    """Spikes and answers are the network's; weighted ops that read graded signals count what changes in them."""
+    snn, x = converted(name)
+    simulator, tally = Simulator(snn, hosted=True), Tally(T)
+    expected = metered_run(snn, ((x,), {}), tally)
+    assert torch.allclose(simulator.run(x), expected, atol=1e-9)
+    counted(simulator, tally, ("fired",))
+    for op, counts in simulator.counts.items():
+        for column in {"events", "spikes", "analog"} & counts.keys():
+            assert counts[column] + [0] * (T - len(counts[column])) == tally.lines[op].columns[column], (op, column)
+
+
 class Odd(nn.Module):
     def __init__(self, how: str) -> None:
         super().__init__()

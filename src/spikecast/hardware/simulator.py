@@ -29,6 +29,7 @@ from spikecast.hardware.neurons import Neurons, NeuronState, Wire, new_wire
 from spikecast.hardware.parts import Link
 from spikecast.hardware.tables import Convolution, Linear, Table, synapse_of, table_of
 from spikecast.network import SpikingNetwork, checked_steps
+from spikecast.theory.coding import signal_between
 
 Counts = dict[str, dict[str, list[int]]]  # by op, by column: a number for each step
 
@@ -46,13 +47,15 @@ class Wiring:
 class Simulator:
     """Runs a network whose neurons are joined by linear ops; `start` it with inputs, then `step` as often as wanted.
 
-    Ops that are not linear and depend on spikes are refused by name. Those before the first neurons are the host's:
-    they are evaluated once.
+    Ops that are not linear are the host's: those before the first neurons are evaluated once. Those that depend on
+    spikes are refused by name, unless `hosted`: then they are evaluated in every step, whole, and what changes in
+    their result is sent as graded events. Their work is not counted.
     """
 
-    def __init__(self, snn: SpikingNetwork, *example: Any, **kwargs: Any) -> None:
+    def __init__(self, snn: SpikingNetwork, *example: Any, hosted: bool = False, **kwargs: Any) -> None:
         self.circuit = circuit = Circuit(snn, example if example or kwargs else None, kwargs)
-        _refuse_host_ops(circuit)
+        if not hosted:
+            _refuse_host_ops(circuit)
         self.snn, self.program, self.coding = snn, circuit.program, snn.config.coding
         self.senders = senders_of(circuit.layers)
         self.layers = {layer.value: i for i, layer in enumerate(circuit.layers)}
@@ -293,20 +296,29 @@ class Simulator:
             _scatter.send(places, flat[places], self.wires[name])
 
     def _ask_host(self, sample: int, node: Node) -> None:
-        """An op that is not linear, on values that do not move."""
-        if self.inputs is None or (self.t > 1 and self.coding != "rate"):
+        """An op that is not linear, on what has arrived; it sends what its receivers lack (Thm 4.2)."""
+        env, moves = self.host[sample], node.name in self.circuit.moving
+        if self.inputs is None or (self.t > 1 and not moves and self.coding != "rate"):
             return
-        env = self.host[sample]
-        if self.t == 1:
-            for name in node.inputs:
-                if name not in env and name in self.rest:
-                    arrived = self.rest[name] + self.wires[name][0]
-                    form = self._form(name)
-                    env[name] = torch.from_numpy(arrived).reshape(form.shape).to(form.dtype)
-            whole = {**self.circuit.forms.frame(self.circuit.batch).values, **env}
-            self.circuit.forms.evaluate([node], whole)
-            env[node.name] = whole[node.name]
-        self._send_dense(node.name, env[node.name])
+        if self.t > 1 and not moves:
+            self._send_dense(node.name, env[node.name])
+            return
+        whole = {**self.circuit.forms.frame(self.circuit.batch).values, **env}
+        for name in node.inputs:
+            if name not in whole:
+                whole[name] = self._so_far(sample, name)
+        self.circuit.forms.evaluate([node], whole)
+        before, now = env.get(node.name), whole[node.name]
+        env[node.name] = now
+        if isinstance(now, Tensor) and now.is_floating_point():
+            old = torch.zeros_like(now) if before is None else before
+            self._send_dense(node.name, signal_between(old.double(), now.double(), self.t, self.coding))
+
+    def _so_far(self, sample: int, name: str) -> Tensor:
+        """What a linear value stands for in the middle of a step."""
+        held, arrived, form = self.held[sample][name], self.wires[name][0], self._form(name)
+        total = (held + arrived) / self.t if self.coding == "rate" else held + arrived / self.t
+        return torch.from_numpy(self.rest[name] + total).reshape(form.shape).to(form.dtype)
 
 
 def _refuse_host_ops(circuit: Circuit) -> None:
@@ -316,7 +328,7 @@ def _refuse_host_ops(circuit: Circuit) -> None:
         more = f" and {len(moving) - 4} more" if len(moving) > 4 else ""
         raise ModelError(
             f"ops that are not linear in spikes: {named}{more}; the event simulator runs networks of convolutions, "
-            "linear layers, averages and sums between neurons"
+            "linear layers, averages and sums between neurons; hosted=True lets the host compute the rest"
         )
 
 
