@@ -9,7 +9,6 @@ counted as the spikes it came from. Column "analog": entries of the image and of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,34 +16,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spikecast.errors import DataError, ModelError
+from spikecast.errors import DataError
 from spikecast.graph.inputs import batch_size, take
-from spikecast.graph.program import GETITEM, NEURON, Node
-from spikecast.graph.roles import Role
+from spikecast.graph.program import NEURON, Node
 from spikecast.graph.structure import unflatten
 from spikecast.hardware import _scatter
 from spikecast.hardware.circuit import Circuit
 from spikecast.hardware.events import Events, events_of_step, senders_of
-from spikecast.hardware.neurons import Neurons, NeuronState, Wire, new_wire
-from spikecast.hardware.parts import Link
-from spikecast.hardware.tables import Convolution, Linear, Table, synapse_of, table_of
+from spikecast.hardware.neurons import Neurons, NeuronState
+from spikecast.hardware.tables import Linear, Table
+from spikecast.hardware.wires import Wires, refuse_host_ops
 from spikecast.network import SpikingNetwork, checked_steps
 from spikecast.theory.coding import signal_between
 
 Counts = dict[str, dict[str, list[int]]]  # by op, by column: a number for each step
 
 
-@dataclass(frozen=True)
-class Wiring:
-    """One op as events pass it: from a wire, through a table or weights, onto a wire."""
-
-    node: Node
-    source: str
-    how: Table | Convolution | Linear
-    is_spikes: bool  # what it reads are spikes, perhaps moved or averaged
-
-
-class Simulator:
+class Simulator(Wires):
     """Runs a network whose neurons are joined by linear ops; `start` it with inputs, then `step` as often as wanted.
 
     Ops that are not linear are the host's: those before the first neurons are evaluated once. Those that depend on
@@ -53,94 +41,18 @@ class Simulator:
     """
 
     def __init__(self, snn: SpikingNetwork, *example: Any, hosted: bool = False, **kwargs: Any) -> None:
-        self.circuit = circuit = Circuit(snn, example if example or kwargs else None, kwargs)
+        circuit = Circuit(snn, example if example or kwargs else None, kwargs)
         if not hosted:
-            _refuse_host_ops(circuit)
-        self.snn, self.program, self.coding = snn, circuit.program, snn.config.coding
+            refuse_host_ops(circuit)
+        super().__init__(circuit)
+        self.snn, self.coding = snn, snn.config.coding
         self.senders = senders_of(circuit.layers)
         self.layers = {layer.value: i for i, layer in enumerate(circuit.layers)}
         self.neurons = [Neurons(layer, circuit.constant(layer.feed)) for layer in circuit.layers]
-        self.rest = {feed.target: circuit.constant(feed).double().flatten().numpy() for feed in self._dense_feeds()}
-        self.wirings: dict[str, list[Wiring]] = {}
-        self.wires: dict[str, Wire] = {}
-        self._lay_wires()
         self.counts: Counts = {}
         self.t = self.samples = 0
         self.inputs: list[list[Tensor]] | None = None
         self.states: list[list[NeuronState]] = []
-
-    def _dense_feeds(self) -> list[Any]:
-        return [*self.circuit.outputs, *(feed for op in self.circuit.host_ops for feed in op.feeds)]
-
-    # -- what leads where
-
-    def _lay_wires(self) -> None:
-        spikes = {layer.value for layer in self.circuit.layers}
-        for node in self.program.nodes:
-            if node.name in self.circuit.linear and isinstance(self._form(node.name), Tensor):
-                self.wirings[node.name] = self._wirings(node, spikes)
-                if self._moves_spikes(node, spikes):
-                    spikes.add(node.name)
-            elif node.name in self.circuit.linear and self._moves_spikes(node, spikes):
-                spikes.add(node.name)
-        alias = self._aliases()
-        for name in (*self.circuit.sources, *self.wirings):
-            form = self._form(name)
-            root = name
-            while root in alias:
-                root = alias[root]
-            if isinstance(form, Tensor) and root not in self.wires:
-                self.wires[root] = new_wire(form.numel())
-            if isinstance(form, Tensor):
-                self.wires[name] = self.wires[root]
-        self._order = [n for n in self.program.nodes if n.name in self.circuit.sources or n.name in self.wirings]
-
-    def _form(self, name: str) -> Any:
-        return self.circuit.forms.frame(self.circuit.batch).forms[name]
-
-    def _moves_spikes(self, node: Node, spikes: set[str]) -> bool:
-        data = [name for name in node.inputs if name not in self.circuit.still]
-        return self.circuit.roles[node.name] is Role.SHAPE and spikes.issuperset(data)
-
-    def _wirings(self, node: Node, spikes: set[str]) -> list[Wiring]:
-        """One for each use that the op makes of a value; a part of a split value reads what was split."""
-        found = []
-        for position, name in enumerate(node.inputs):
-            if name in self.circuit.still:
-                continue
-            role = self.circuit.roles[node.name] or Role.SHAPE
-            links, source = [Link(node, position, role)], name
-            while node.target == GETITEM and not isinstance(self._form(source), Tensor):
-                split = self.circuit.by_name[source]
-                place = next(i for i, n in enumerate(split.inputs) if n not in self.circuit.still)
-                links.insert(0, Link(split, place, Role.SHAPE))
-                source = split.inputs[place]
-            weighted = role is Role.SYNAPSE
-            how = synapse_of(self.circuit, node, source) if weighted else table_of(self.circuit, links, source)
-            found.append(Wiring(node, source, how, source in spikes))
-        return found
-
-    def _aliases(self) -> dict[str, str]:
-        """Values that can share a wire: what only changes its form, and what is only read to be added to a sum."""
-        found: dict[str, str] = {}
-        kept = {*self.program.output_names, *(feed.target for feed in self._dense_feeds())}
-        for name, wirings in self.wirings.items():
-            plain = [w for w in wirings if isinstance(w.how, Table) and w.how.is_identity]
-            if len(wirings) == 1 and plain:
-                found[name] = wirings[0].source
-                continue
-            for wiring in plain:
-                source = wiring.source
-                users = [w for ws in self.wirings.values() for w in ws if w.source == source]
-                reads = [n for n in self.program.users[source] if n.name in self.wirings or n.target == NEURON]
-                if (
-                    source in self.wirings
-                    and source not in found
-                    and source not in kept
-                    and len(users) == len(reads) == 1
-                ):
-                    found[source] = name
-        return found
 
     # -- running
 
@@ -152,7 +64,7 @@ class Simulator:
             sizes = [tuple(t.shape) for t in tensors]
             count = batch_size(self.program, tensors) if self.program.batch_symbols else None
             self.inputs = [tensors] if count is None else [take(self.program, tensors, i, i + 1) for i in range(count)]
-            expected = [tuple(self._form(spec.name).shape) for spec in self.program.inputs]
+            expected = [tuple(self.form(spec.name).shape) for spec in self.program.inputs]
             if plan.program is not self.program or any(
                 [tuple(t.shape) for t in one] != expected for one in self.inputs
             ):
@@ -214,7 +126,7 @@ class Simulator:
         """The network's output tensors as they stand after the steps so far."""
         found = []
         for name in self.program.output_names:
-            meta, form = self.program.metas[name], self._form(name)
+            meta, form = self.program.metas[name], self.form(name)
             parts = [torch.from_numpy(self._estimate(b, name)).reshape(form.shape) for b in range(self.samples)]
             axis = getattr(meta, "batch_axis", None)
             whole = torch.cat(parts, axis) if axis is not None and self.program.batch_symbols else parts[0]
@@ -229,7 +141,7 @@ class Simulator:
     def _sample(self, sample: int, given: Events | None) -> list[tuple[int, int, Any, Any]]:
         fired = []
         self._send_inputs(sample)
-        for node in self._order:
+        for node in self.order:
             if node.target == NEURON:
                 index = self.layers[node.name]
                 places, levels = self._fire(sample, index, node, given)
@@ -316,20 +228,9 @@ class Simulator:
 
     def _so_far(self, sample: int, name: str) -> Tensor:
         """What a linear value stands for in the middle of a step."""
-        held, arrived, form = self.held[sample][name], self.wires[name][0], self._form(name)
+        held, arrived, form = self.held[sample][name], self.wires[name][0], self.form(name)
         total = (held + arrived) / self.t if self.coding == "rate" else held + arrived / self.t
         return torch.from_numpy(self.rest[name] + total).reshape(form.shape).to(form.dtype)
-
-
-def _refuse_host_ops(circuit: Circuit) -> None:
-    moving = [op for op in circuit.host_ops if op.moves]
-    if moving:
-        named = ", ".join(f"{op.scope or op.name} ({op.op})" for op in moving[:4])
-        more = f" and {len(moving) - 4} more" if len(moving) > 4 else ""
-        raise ModelError(
-            f"ops that are not linear in spikes: {named}{more}; the event simulator runs networks of convolutions, "
-            "linear layers, averages and sums between neurons; hosted=True lets the host compute the rest"
-        )
 
 
 def totals(counts: Mapping[str, Mapping[str, list[int]]], column: str) -> list[int]:
