@@ -81,6 +81,12 @@ def measured(case: Callable[[str, int, int], Case]) -> Callable[..., Measured]:
     return get
 
 
+@pytest.fixture(scope="session")
+def noted() -> Callable[[str], None]:
+    """Show a line at the end of the run."""
+    return _table.append
+
+
 def _measure(given: Case, config: Config) -> Measured:
     snn = spikecast.convert(given.model, given.calibration.split(BATCH), config)
     right = torch.zeros(config.num_steps)

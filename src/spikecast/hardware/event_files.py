@@ -1,0 +1,260 @@
+"""Events in a file: compressed npz, or HDF5 with the extra `nir`.
+
+Both hold a JSON header (format, version, coding, steps, samples, layers), a column for each field of an event, and the
+thresholds of each layer. A reader believes nothing: sizes that a file declares are compared with what the header needs
+and with `max_bytes` before anything is unpacked, and every number with the range it must lie in.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import secrets
+import stat
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
+from spikecast.errors import ArtifactError, SpikecastError
+from spikecast.graph import codec
+from spikecast.graph.codec import Json, fields, items, short, typed, whole
+from spikecast.hardware.events import COLUMNS, Column, Events, Sender
+
+FORMAT, VERSION = "spikecast-events", 1
+MAX_BYTES = 2**30
+MAX_HEADER = 2**22
+MAX_LAYERS = 2**14
+_NPY = 128  # bytes of the preamble of a one-dimensional array
+HDF5_SUFFIXES = (".h5", ".hdf5")
+
+
+def save_events(events: Events, path: str | os.PathLike[str]) -> None:
+    """Write a file, whole or not at all; HDF5 where the name ends in .h5 or .hdf5."""
+    target = Path(os.path.realpath(path))
+    temporary = target.parent / f".spikecast-{secrets.token_hex(8)}"
+    try:
+        if target.suffix in HDF5_SUFFIXES:
+            from spikecast.hardware.event_hdf5 import write_hdf5
+
+            write_hdf5(temporary, arrays_of(events))
+        else:
+            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
+                for name, array in arrays_of(events).items():
+                    with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise ArtifactError(f"{path} is not written ({error.strerror or error}); give another name") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Events:
+    """The events of a file that is whole, of a known version, and unpacked no larger than `max_bytes`."""
+    _check_file(path, max_bytes)
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(4)
+        if magic[:2] == b"PK":
+            return _load_npz(path, max_bytes)
+        from spikecast.hardware.event_hdf5 import is_hdf5, load_hdf5
+
+        if is_hdf5(path):
+            return load_hdf5(path, max_bytes)
+        raise ArtifactError("it is neither npz nor HDF5")
+    except SpikecastError as error:
+        raise type(error)(f"{path} holds no events that can be read: {error}") from None
+    except Exception as error:  # zipfile, zlib and numpy have a dozen types for a damaged file
+        line = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ArtifactError(f"{path} is cut short or damaged ({short(line)}); copy or write it again") from None
+
+
+def _check_file(path: str | os.PathLike[str], max_bytes: int) -> None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be opened ({short(str(error))}); check the name") from None
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
+        raise ArtifactError(f"{path} is a folder or a device; give a file of events")
+    if found.st_size > max_bytes + MAX_HEADER:
+        raise ArtifactError(f"{path} has {found.st_size} bytes, the limit is {max_bytes}; give a larger max_bytes")
+
+
+# -- what a file holds
+
+
+def arrays_of(events: Events) -> dict[str, NDArray[Any]]:
+    """One-dimensional arrays by name, the header among them as bytes."""
+    header: Json = {
+        "format": FORMAT,
+        "version": VERSION,
+        "coding": events.coding,
+        "num_steps": events.num_steps,
+        "samples": events.samples,
+        "events": len(events),
+        "layers": [
+            {
+                "name": s.name,
+                "shape": list(s.shape),
+                "axis": s.axis,
+                "num_levels": s.num_levels,
+                "threshold": list(s.threshold.shape),
+            }
+            for s in events.senders
+        ],
+    }
+    text = json.dumps(header, separators=(",", ":"))
+    return {
+        "header": np.frombuffer(text.encode(), np.uint8),
+        **{name: np.ascontiguousarray(events.columns[name], kind) for name, kind in COLUMNS.items()},
+        "thresholds": np.concatenate([np.empty(0), *(s.threshold.reshape(-1) for s in events.senders)]).astype("<f8"),
+    }
+
+
+class Header:
+    """The header of a file, every entry checked; it says how large everything else must be."""
+
+    def __init__(self, text: bytes) -> None:
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ArtifactError("its header is not JSON") from None
+        codec.check_bounds(document)
+        if type(document) is not dict or document.get("format") != FORMAT:
+            raise ArtifactError("its header is not that of spikecast events")
+        version = whole(document.get("version"), "its version", 1)
+        if version > VERSION:
+            raise ArtifactError(f"a newer spikecast wrote it (version {version}, this one reads {VERSION}); upgrade")
+        _, _, coding, steps, samples, events, layers = fields(
+            document, "its header", "format", "version", "coding", "num_steps", "samples", "events", "layers"
+        )
+        if coding not in get_args(Coding):
+            raise ArtifactError(f"the coding {short(coding)} is unknown")
+        self.coding: Coding = coding
+        self.num_steps = whole(steps, "num_steps", 1, MAX_STEPS)
+        self.samples = whole(samples, "samples", 0, 2**32)
+        self.layers = [_layer(entry) for entry in items(layers, "layers", dict)]
+        if len(self.layers) > MAX_LAYERS or len({layer["name"] for layer in self.layers}) < len(self.layers):
+            raise ArtifactError(f"it has more than {MAX_LAYERS} layers, or two of one name")
+        neurons = sum(math.prod(layer["shape"]) for layer in self.layers)
+        self.events = whole(events, "the number of events", 0, neurons * self.samples * self.num_steps)
+        self.thresholds = sum(math.prod(layer["threshold"]) for layer in self.layers)
+
+    @property
+    def lengths(self) -> dict[str, tuple[int, str]]:
+        """How many numbers of which type each array holds."""
+        return {**{name: (self.events, kind) for name, kind in COLUMNS.items()}, "thresholds": (self.thresholds, "<f8")}
+
+    def check_total(self, max_bytes: int) -> None:
+        total = sum(length * np.dtype(kind).itemsize for length, kind in self.lengths.values())
+        if total > max_bytes:
+            raise ArtifactError(f"it takes {total} bytes unpacked, the limit is {max_bytes}; give a larger max_bytes")
+
+    def events_of(self, arrays: Mapping[str, NDArray[Any]]) -> Events:
+        """The events, once every number has been seen to be in its range."""
+        thresholds, senders, start = arrays["thresholds"], [], 0
+        if not bool((np.isfinite(thresholds) & (thresholds > 0)).all()):
+            raise ArtifactError("a threshold is not positive and finite")
+        for layer in self.layers:
+            stop = start + math.prod(layer["threshold"])
+            theta = thresholds[start:stop].reshape(layer["threshold"]).astype(np.float64)
+            senders.append(Sender(layer["name"], layer["shape"], layer["axis"], layer["num_levels"], theta))
+            start = stop
+        columns = {name: arrays[name] for name in COLUMNS}
+        check_columns(columns, senders, self.num_steps, self.samples)
+        return Events(columns, tuple(senders), self.coding, self.num_steps, self.samples)
+
+
+def _layer(entry: Json) -> dict[str, Any]:
+    name, shape, axis, levels, threshold = fields(entry, "a layer", "name", "shape", "axis", "num_levels", "threshold")
+    sizes = tuple(whole(size, "a size of a layer", 1, 2**32) for size in items(shape, "the shape of a layer", int))
+    own = tuple(whole(size, "a size of a threshold", 1, 2**32) for size in items(threshold, "a threshold", int))
+    if len(sizes) > codec.MAX_RANK or math.prod(sizes) > 2**40:
+        raise ArtifactError(f"the layer {short(name)} is too large")
+    if len(own) > len(sizes) or any(a not in (1, b) for a, b in zip(own[::-1], sizes[::-1], strict=False)):
+        raise ArtifactError(f"the thresholds of the layer {short(name)} do not fit its shape")
+    return {
+        "name": typed(name, str, "the name of a layer"),
+        "shape": sizes,
+        "axis": None if axis is None else whole(axis, "the axis of a layer", 0, len(sizes) - 1),
+        "num_levels": whole(levels, "num_levels", 1, MAX_LEVELS),
+        "threshold": own,
+    }
+
+
+def check_columns(columns: Mapping[str, Column], senders: list[Sender], num_steps: int, samples: int) -> None:
+    """Refuse an event out of range, out of order, or given twice."""
+    if not len(columns["t"]):
+        return
+    t, layer, sample = (columns[name].astype(np.int64) for name in ("t", "layer", "sample"))
+    if t.min() < 1 or t.max() > num_steps or layer.max() >= len(senders) or sample.max() >= samples:
+        raise ArtifactError("an event has a step, a layer or a sample that there is not")
+    flat = np.empty(len(t), np.int64)
+    for index, sender in enumerate(senders):
+        mine = layer == index
+        channel, y, x, level = (columns[name][mine] for name in ("channel", "y", "x", "level"))
+        for found, size in zip((channel, y, x), sender.extents, strict=True):
+            if len(found) and found.max() >= size:
+                raise ArtifactError(f"an event of the layer {short(sender.name)} lies outside of it")
+        if bool((level == 0).any() or (np.abs(level.astype(np.int16)) > sender.num_levels).any()):
+            raise ArtifactError(f"an event of the layer {short(sender.name)} has a level that there is not")
+        flat[mine] = sender.flat(channel, y, x)
+    after = np.zeros(len(t) - 1, bool)
+    for key in (flat, sample, layer, t):  # the last decides first
+        after = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & after)
+    if not bool(after.all()):
+        raise ArtifactError("its events are out of order, or one is there twice")
+
+
+# -- npz
+
+
+def _load_npz(path: str | os.PathLike[str], max_bytes: int) -> Events:
+    with zipfile.ZipFile(path) as file:
+        members = {info.filename: info for info in file.infolist()}
+        if len(members) != len(file.infolist()):
+            raise ArtifactError("it holds two members of one name")
+        header = Header(_bytes(file, members, "header", MAX_HEADER))
+        header.check_total(max_bytes)
+        lengths = header.lengths
+        if members.keys() != {f"{name}.npy" for name in (*lengths, "header")}:
+            raise ArtifactError("its members are not those of a file of events")
+        arrays = {
+            name: np.frombuffer(_bytes(file, members, name, length * np.dtype(kind).itemsize, (length, kind)), kind)
+            for name, (length, kind) in lengths.items()
+        }
+    return header.events_of(arrays)
+
+
+def _bytes(
+    file: zipfile.ZipFile,
+    members: Mapping[str, zipfile.ZipInfo],
+    name: str,
+    limit: int,
+    form: tuple[int, str] | None = None,
+) -> bytes:
+    """What a member of a zip holds behind its preamble; no more is unpacked than the limit."""
+    info = members.get(f"{name}.npy")
+    if info is None:
+        raise ArtifactError(f"it lacks {name!r}")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.file_size > limit + _NPY:
+        raise ArtifactError(f"{name!r} declares {info.file_size} bytes, or is packed in a way that is not ours")
+    with file.open(info) as member:
+        content = io.BytesIO(member.read(limit + _NPY + 1))
+    if np.lib.format.read_magic(content) != (1, 0):
+        raise ArtifactError(f"{name!r} is not an array of the kind that is due")
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(content, max_header_size=_NPY)
+    rest = content.read()
+    expected = form if form is not None else (len(rest), "|u1")
+    if is_fortran or dtype.str != expected[1] or shape != (expected[0],) or len(rest) != expected[0] * dtype.itemsize:
+        raise ArtifactError(f"{name!r} is {short(dtype.str)} {short(str(shape))}, where {expected} is due")
+    return rest

@@ -1,0 +1,174 @@
+"""The address-event stream of a run: who fired which level when, one event per neuron and step at most.
+
+An event is (t, layer, sample, channel, y, x, level): t counts from 1, the level is the signed index of `theory.firing`
+(±1 the largest, ±n the smallest, never 0). Events are in order of t, layer, sample, and place in the layer's tensor.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spikecast.config import Coding
+from spikecast.errors import DataError
+from spikecast.hardware.parts import Layer
+
+COLUMNS = {"t": "<u2", "layer": "<u2", "sample": "<u4", "channel": "<u4", "y": "<u4", "x": "<u4", "level": "|i1"}
+Column = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Sender:
+    """A layer of neurons as its receivers know it: where its neurons lie, and what its levels stand for."""
+
+    name: str
+    shape: tuple[int, ...]
+    axis: int | None  # of the channels
+    num_levels: int
+    threshold: NDArray[np.float64]  # broadcasts against the shape
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """How many channels, y and x there are: of the other axes the last is x, and y runs over the rest."""
+        rest = [size for i, size in enumerate(self.shape) if i != self.axis]
+        channels = 1 if self.axis is None else self.shape[self.axis]
+        return channels, math.prod(rest[:-1]), math.prod(rest[-1:])
+
+    @property
+    def inner(self) -> int:
+        """Neurons between one channel and the next."""
+        return math.prod(self.shape if self.axis is None else self.shape[self.axis + 1 :])
+
+    def address(self, flat: Column) -> tuple[Column, Column, Column]:
+        """(channel, y, x) of places in the flattened tensor."""
+        channels, _, width = self.extents
+        outer, rest = np.divmod(flat, channels * self.inner)
+        channel, inside = np.divmod(rest, self.inner)
+        y, x = np.divmod(outer * self.inner + inside, width)
+        return channel, y, x
+
+    def flat(self, channel: Column, y: Column, x: Column) -> Column:
+        """The inverse of `address`."""
+        channels, _, width = self.extents
+        outer, inside = np.divmod(y.astype(np.int64) * width + x, self.inner)
+        found: Column = (outer * channels + channel) * self.inner + inside
+        return found
+
+    def values(self, flat: Column, level: Column) -> NDArray[np.float64]:
+        """What spikes stand for: ±θ/2**(i-1)."""
+        theta = np.broadcast_to(self.threshold, self.shape).reshape(-1)[flat]
+        found: NDArray[np.float64] = np.sign(level) * np.ldexp(theta, 1 - np.abs(level.astype(np.int32)))
+        return found
+
+
+@dataclass(frozen=True)
+class Events:
+    """Columns of equal length, and what is needed to read them; `samples` of a batch over `num_steps` steps."""
+
+    columns: dict[str, Column]
+    senders: tuple[Sender, ...]
+    coding: Coding
+    num_steps: int
+    samples: int
+
+    def __len__(self) -> int:
+        return len(self.columns["t"])
+
+    def select(self, rows: Any) -> Events:
+        """Some of the events: a mask, an index or a slice."""
+        return Events({n: c[rows] for n, c in self.columns.items()}, *self._rest)
+
+    @property
+    def _rest(self) -> tuple[tuple[Sender, ...], Coding, int, int]:
+        return self.senders, self.coding, self.num_steps, self.samples
+
+    def at(self, t: int) -> Events:
+        """The events of one step."""
+        low, high = np.searchsorted(self.columns["t"], [t, t + 1])
+        return self.select(slice(low, high))
+
+    def levels_of(self, layer: int, sample: int) -> tuple[Column, Column]:
+        """Places in a layer's flattened tensor and signed levels, of one sample; for the events of one step."""
+        c = self.columns
+        found = self.select((c["layer"] == layer) & (c["sample"] == sample)).columns
+        return self.senders[layer].flat(found["channel"], found["y"], found["x"]), found["level"]
+
+    def records(self) -> NDArray[np.void]:
+        """One structured array, a field for each column."""
+        return _structured(self.columns, COLUMNS)
+
+    def tonic(self, layer: int | str | None = None) -> NDArray[np.void]:
+        """Fields x, y, t, p as event-camera tools (tonic) read them, and layer, sample, channel, level besides.
+
+        p is 1 for a positive spike and 0 for a negative one; t stays the step, from 1.
+        """
+        found = self if layer is None else self.select(self.columns["layer"] == self._index(layer))
+        columns = {**found.columns, "p": found.columns["level"] > 0}
+        kinds = {"x": "<i4", "y": "<i4", "t": "<i8", "p": "|i1", **{k: COLUMNS[k] for k in ("layer", "sample")}}
+        return _structured(columns, {**kinds, "channel": "<u4", "level": "|i1"})
+
+    def _index(self, layer: int | str) -> int:
+        names = [sender.name for sender in self.senders]
+        if layer in names:
+            return names.index(str(layer))
+        if isinstance(layer, int) and 0 <= layer < len(names):
+            return layer
+        raise DataError(f"no layer is called {layer!r}; layers are {', '.join(names[:6])}, …")
+
+    def write_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the columns as text, a line for each event."""
+        with open(path, "w", encoding="ascii", newline="\n") as file:
+            file.write(",".join(COLUMNS) + "\n")
+            np.savetxt(file, np.stack([c.astype(np.int64) for c in self.columns.values()], 1), "%d", ",")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file: HDF5 where the name ends in .h5 or .hdf5, compressed npz otherwise."""
+        from spikecast.hardware.event_files import save_events
+
+        save_events(self, path)
+
+
+def _structured(columns: dict[str, Column], kinds: dict[str, str]) -> NDArray[np.void]:
+    found = np.empty(len(next(iter(columns.values()))), dtype=list(kinds.items()))
+    for name in kinds:
+        found[name] = columns[name]
+    return found
+
+
+def joined(parts: Sequence[Events]) -> Events:
+    """Events of several steps or samples as one stream, in order."""
+    columns = {n: np.concatenate([p.columns[n] for p in parts]) for n in COLUMNS}
+    order = np.lexsort([columns["sample"], columns["layer"], columns["t"]])  # stable: places stay in order
+    return Events({n: c[order] for n, c in columns.items()}, *parts[0]._rest)
+
+
+def senders_of(layers: Iterable[Layer]) -> tuple[Sender, ...]:
+    return tuple(
+        Sender(
+            layer.name,
+            layer.shape,
+            layer.axis,
+            layer.neuron.num_levels,
+            layer.threshold.detach().double().cpu().numpy(),
+        )
+        for layer in layers
+    )
+
+
+def events_of_step(
+    levels: Sequence[tuple[int, int, Column, Column]], t: int, senders: tuple[Sender, ...], *rest: Any
+) -> Events:
+    """The events of step t out of (layer, sample, places in the flattened tensor, signed levels), in this order."""
+    parts: dict[str, list[Column]] = {name: [np.empty(0, kind)] for name, kind in COLUMNS.items()}
+    for layer, sample, flat, level in levels:
+        found = dict(zip(("channel", "y", "x"), senders[layer].address(flat), strict=True), level=level)
+        found |= {k: np.full(len(flat), v) for k, v in (("t", t), ("layer", layer), ("sample", sample))}
+        for name, kind in COLUMNS.items():
+            parts[name].append(found[name].astype(kind))
+    return Events({name: np.concatenate(p) for name, p in parts.items()}, senders, *rest)

@@ -1,0 +1,85 @@
+"""The neurons of one layer in the event-driven simulator: looked at only when something arrives, or when they are due.
+
+Between two arrivals the potential is a straight line in t. Differential coding: m[t] = t·(r_in - r_out), so a neuron
+whose receivers still lack something fires some day without any input. Rate coding: m[t] = t·bias + Σ arrived - Σ sent.
+When the line reaches the smallest level is known at once, so a neuron waits in a ring of steps until then. Only
+then, or when something has arrived that makes it due, the one equation of `theory.neuron` decides what it sends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spikecast.hardware import _scatter
+from spikecast.hardware.parts import Layer
+from spikecast.theory import firing
+from spikecast.theory.neuron import step
+
+Floats = NDArray[np.float64]
+Wire = tuple[Floats, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def new_wire(size: int) -> Wire:
+    """What arrives in one step: values, how many spikes they came from, entries touched, and how many those are."""
+    return np.zeros(size), np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(1, np.int64)
+
+
+class Neurons:
+    """A layer: what it takes to decide, shared by all samples."""
+
+    def __init__(self, layer: Layer, rest: Tensor) -> None:
+        self.layer, self.neuron = layer, layer.neuron
+        self.rest: Floats = rest.double().flatten().numpy()  # r_in with every source silent
+        theta = layer.threshold.detach().cpu().double().expand(layer.shape).flatten()
+        self.scales = firing.scales_of(theta, self.neuron.firing_boundary, torch.float64)
+        smallest = 2.0 ** (1 - self.neuron.num_levels)
+        edge: Floats = (firing.EDGE * smallest / self.scales.to_level).numpy()  # potential of the smallest level
+        least: Floats = theta.numpy() * (smallest - self.neuron.tolerance)  # room that it needs
+        self.constants = (self.rest, theta.numpy(), edge, least)
+        n = self.neuron
+        self.settings = (n.coding == "rate", float(n.initial_potential), float(n.lower), float(n.upper), n.signed)
+        self.found = np.empty(len(self.rest), np.int64)
+
+    def sample(self) -> NeuronState:
+        return NeuronState(self)
+
+
+class NeuronState:
+    """The neurons of one sample.
+
+    arrived  differential: r_in; rate: the sum of all signals that came in, biases left out
+    sent     differential: r_out; rate: the sum of all spikes
+    """
+
+    def __init__(self, shared: Neurons) -> None:
+        self.shared = shared
+        self.is_rate = shared.neuron.coding == "rate"
+        size = len(shared.rest)
+        self.arrived = np.zeros(size) if self.is_rate else shared.rest.copy()
+        self.sent = np.zeros(size)
+        ring = np.full(_scatter.RING, -1, np.int64), np.full((2, size), -1, np.int64), np.full(size, -1, np.int8)
+        self.waiting = (self.arrived, self.sent, shared.constants, shared.settings, ring)
+        _scatter.wait(0, np.arange(size), *self.waiting)
+
+    def fire(self, t: int, wire: Wire) -> tuple[NDArray[np.int64], NDArray[np.int8], int]:
+        """What step t makes of what arrived: who fires, the signed levels, and how many had to be looked at."""
+        shared, neuron = self.shared, self.shared.neuron
+        _scatter.receive(wire, self.arrived, 1.0 if self.is_rate else 1.0 / t)
+        ready, visited = _scatter.due(t, wire, *self.waiting, shared.found)
+        places = shared.found[:ready].copy()
+        if self.is_rate:
+            value, held = shared.rest[places] + self.arrived[places] / t, self.sent[places] / max(t - 1, 1)
+        else:
+            value, held = self.arrived[places], self.sent[places]
+        index = torch.from_numpy(places)
+        scales = firing.Scales(*(scale[index] for scale in shared.scales))
+        estimate, pulse = step(torch.from_numpy(value), torch.from_numpy(held), t, scales, neuron)
+        self.sent[places] = estimate.numpy() * (t if self.is_rate else 1)
+        _scatter.wait(t, places, *self.waiting)
+        levels = firing.level_index(pulse).numpy()
+        fired = np.flatnonzero(levels)
+        order = fired[np.argsort(places[fired])]
+        return places[order], levels[order], visited

@@ -1,0 +1,240 @@
+"""An event-driven simulator: every event touches its own fan-out and nothing else, so work is proportional to spikes.
+
+It counts accumulates as a chip would perform them, op by op and step by step; the numbers equal those of
+`spikecast.measure.energy`. Column "events" (preset "paper"): spikes that an average pool merges within a step go on as
+one weighted event, which is how the simulator works. Column "spikes" (preset "honest"): the same, with a merged event
+counted as the spikes it came from. Column "analog": entries of the image and of whatever else is no spikes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spikecast.errors import DataError
+from spikecast.graph.inputs import batch_size, take
+from spikecast.graph.program import NEURON, Node
+from spikecast.graph.structure import unflatten
+from spikecast.hardware import _scatter
+from spikecast.hardware.circuit import Circuit
+from spikecast.hardware.events import Events, events_of_step, senders_of
+from spikecast.hardware.neurons import Neurons, NeuronState
+from spikecast.hardware.tables import Linear, Table
+from spikecast.hardware.wires import Wires, refuse_host_ops
+from spikecast.network import SpikingNetwork, checked_steps
+from spikecast.theory.coding import signal_between
+
+Counts = dict[str, dict[str, list[int]]]  # by op, by column: a number for each step
+
+
+class Simulator(Wires):
+    """Runs a network whose neurons are joined by linear ops; `start` it with inputs, then `step` as often as wanted.
+
+    Ops that are not linear are the host's: those before the first neurons are evaluated once. Those that depend on
+    spikes are refused by name, unless `hosted`: then they are evaluated in every step, whole, and what changes in
+    their result is sent as graded events. Their work is not counted.
+    """
+
+    def __init__(self, snn: SpikingNetwork, *example: Any, hosted: bool = False, **kwargs: Any) -> None:
+        circuit = Circuit(snn, example if example or kwargs else None, kwargs)
+        if not hosted:
+            refuse_host_ops(circuit)
+        super().__init__(circuit)
+        self.snn, self.coding = snn, snn.config.coding
+        self.senders = senders_of(circuit.layers)
+        self.layers = {layer.value: i for i, layer in enumerate(circuit.layers)}
+        self.neurons = [Neurons(layer, circuit.constant(layer.feed)) for layer in circuit.layers]
+        self.counts: Counts = {}
+        self.t = self.samples = 0
+        self.inputs: list[list[Tensor]] | None = None
+        self.states: list[list[NeuronState]] = []
+
+    # -- running
+
+    def start(self, *args: Any, samples: int | None = None, **kwargs: Any) -> None:
+        """Begin anew with these inputs; or with none, for `samples` whose spikes will be given."""
+        self.t, self.counts, self.inputs = 0, {}, None
+        if args or kwargs:
+            plan, tensors = self.snn.prepare_call(args, kwargs)
+            sizes = [tuple(t.shape) for t in tensors]
+            count = batch_size(self.program, tensors) if self.program.batch_symbols else None
+            self.inputs = [tensors] if count is None else [take(self.program, tensors, i, i + 1) for i in range(count)]
+            expected = [tuple(self.form(spec.name).shape) for spec in self.program.inputs]
+            if plan.program is not self.program or any(
+                [tuple(t.shape) for t in one] != expected for one in self.inputs
+            ):
+                raise DataError(
+                    f"the simulator was made for samples of {expected}, not {sizes}; make one for this call"
+                )
+            samples = len(self.inputs)
+        if samples is None:
+            raise DataError(
+                "started without inputs; give what the network takes, or samples= of which spikes will come"
+            )
+        self.samples = samples
+        self.states = [[neurons.sample() for neurons in self.neurons] for _ in range(samples)]
+        self.held = [{name: np.zeros_like(rest) for name, rest in self.rest.items()} for _ in range(samples)]
+        self.host: list[dict[str, Any]] = [{} for _ in range(samples)]
+
+    def step(self, events: Events | None = None) -> Events:
+        """One step: what the neurons of all samples fire. With `events`, the neurons are taken to fire those of it."""
+        if not self.states:
+            raise DataError("the simulator was not started; call start(inputs) first")
+        if events is None and self.inputs is None:
+            raise DataError(
+                "started without inputs, the simulator can only be given spikes; give the events of the step"
+            )
+        if events is not None:
+            self._check(events)
+        self.t += 1
+        given = None if events is None else events.at(self.t)
+        fired: list[tuple[int, int, Any, Any]] = []
+        for sample in range(self.samples):
+            fired += self._sample(sample, given)
+        fired.sort(key=lambda item: item[:2])
+        return events_of_step(fired, self.t, self.senders, self.coding, self.t, self.samples)
+
+    def _check(self, events: Events) -> None:
+        """Refuse the events of another network; thresholds may differ."""
+        own, theirs = ([(s.name, s.shape, s.num_levels) for s in found] for found in (self.senders, events.senders))
+        if own != theirs or events.coding != self.coding:
+            raise DataError("the events are of other layers or another coding; record them with this network")
+        if events.samples != self.samples:
+            raise DataError(f"the events are of {events.samples} samples, the simulator runs {self.samples}")
+
+    def run(self, *args: Any, num_steps: int | None = None, events: Events | None = None, **kwargs: Any) -> Any:
+        """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them."""
+        total = checked_steps(self.snn.config.num_steps if num_steps is None else num_steps)
+        self.start(*args, samples=None if events is None else events.samples, **kwargs)
+        answers = []
+        for _ in range(total):
+            self.step(events)
+            answers.append(self.outputs())
+        leaves = [torch.stack([a[i] for a in answers]) for i in range(len(answers[0]))]
+        return unflatten(self.program.output_structure, self._with_constants(leaves))
+
+    def _with_constants(self, leaves: list[Tensor]) -> list[Any]:
+        tensors = iter(leaves)
+        return [next(tensors) if getattr(out, "name", None) is not None else out for out in self.program.outputs]
+
+    def outputs(self) -> list[Tensor]:
+        """The network's output tensors as they stand after the steps so far."""
+        found = []
+        for name in self.program.output_names:
+            meta, form = self.program.metas[name], self.form(name)
+            parts = [torch.from_numpy(self._estimate(b, name)).reshape(form.shape) for b in range(self.samples)]
+            axis = getattr(meta, "batch_axis", None)
+            whole = torch.cat(parts, axis) if axis is not None and self.program.batch_symbols else parts[0]
+            found.append(whole.to(form.dtype))
+        return found
+
+    def _estimate(self, sample: int, name: str) -> NDArray[np.float64]:
+        held = self.held[sample][name]
+        found: NDArray[np.float64] = self.rest[name] + (held / max(self.t, 1) if self.coding == "rate" else held)
+        return found
+
+    def _sample(self, sample: int, given: Events | None) -> list[tuple[int, int, Any, Any]]:
+        fired = []
+        self._send_inputs(sample)
+        for node in self.order:
+            if node.target == NEURON:
+                index = self.layers[node.name]
+                places, levels = self._fire(sample, index, node, given)
+                values = self.senders[index].values(places, levels)
+                _scatter.send(places, values, self.wires[node.name])
+                fired.append((index, sample, places, levels))
+            elif node.name in self.wirings:
+                self._pass(node)
+            else:
+                self._ask_host(sample, node)
+        for name in self.rest.keys() & self.wires.keys():
+            factor = 1.0 if self.coding == "rate" else 1.0 / self.t
+            _scatter.receive(self.wires[name], self.held[sample][name], factor)
+        for wire in {id(w): w for w in self.wires.values()}.values():
+            _scatter.clear(wire)
+        return fired
+
+    def _fire(self, sample: int, index: int, node: Node, given: Events | None) -> tuple[Any, Any]:
+        state: NeuronState = self.states[sample][index]
+        if given is not None:
+            places, levels = given.levels_of(index, sample)
+        else:
+            places, levels, visited = state.fire(self.t, self.wires[node.args[0].name])
+            self._count(node, "visited", visited)
+        self._count(node, "fired", len(places))
+        return places, levels
+
+    def _pass(self, node: Node) -> None:
+        for wiring in self.wirings[node.name]:
+            source, wire = self.wires[wiring.source], self.wires[node.name]
+            how = wiring.how
+            if isinstance(how, Table):
+                if source is not wire:
+                    _scatter.carry(how.start, how.targets, how.weights, how.once, source, wire)
+                continue
+            analog = not wiring.is_spikes
+            if isinstance(how, Linear):
+                events, spikes = _scatter.scatter_linear(how.weights, analog, source, wire)
+            else:
+                settings = (how.weights, how.geometry, how.transposed, analog)
+                events, spikes = _scatter.scatter_conv(*settings, source, wire)
+            for column, number in (("analog", events),) if analog else (("events", events), ("spikes", spikes)):
+                self._count(node, column, number)
+
+    def _count(self, node: Node, column: str, number: int) -> None:
+        own = self.counts.setdefault(node.name, {}).setdefault(column, [])
+        own += [0] * (self.t - len(own))
+        own[-1] += int(number)
+
+    # -- what is no spikes
+
+    def _send_inputs(self, sample: int) -> None:
+        if self.inputs is None or (self.t > 1 and self.coding != "rate"):
+            return
+        for spec, value in zip(self.program.inputs, self.inputs[sample], strict=True):
+            self.host[sample][spec.name] = value
+            self._send_dense(spec.name, value)
+
+    def _send_dense(self, name: str, value: Any) -> None:
+        """A value that is held still is sent once, or at every step where rates are."""
+        if isinstance(value, Tensor) and value.is_floating_point():
+            flat = value.double().flatten().cpu().numpy()
+            (places,) = np.nonzero(flat)
+            _scatter.send(places, flat[places], self.wires[name])
+
+    def _ask_host(self, sample: int, node: Node) -> None:
+        """An op that is not linear, on what has arrived; it sends what its receivers lack (Thm 4.2)."""
+        env, moves = self.host[sample], node.name in self.circuit.moving
+        if self.inputs is None or (self.t > 1 and not moves and self.coding != "rate"):
+            return
+        if self.t > 1 and not moves:
+            self._send_dense(node.name, env[node.name])
+            return
+        whole = {**self.circuit.forms.frame(self.circuit.batch).values, **env}
+        for name in node.inputs:
+            if name not in whole:
+                whole[name] = self._so_far(sample, name)
+        self.circuit.forms.evaluate([node], whole)
+        before, now = env.get(node.name), whole[node.name]
+        env[node.name] = now
+        if isinstance(now, Tensor) and now.is_floating_point():
+            old = torch.zeros_like(now) if before is None else before
+            self._send_dense(node.name, signal_between(old.double(), now.double(), self.t, self.coding))
+
+    def _so_far(self, sample: int, name: str) -> Tensor:
+        """What a linear value stands for in the middle of a step."""
+        held, arrived, form = self.held[sample][name], self.wires[name][0], self.form(name)
+        total = (held + arrived) / self.t if self.coding == "rate" else held + arrived / self.t
+        return torch.from_numpy(self.rest[name] + total).reshape(form.shape).to(form.dtype)
+
+
+def totals(counts: Mapping[str, Mapping[str, list[int]]], column: str) -> list[int]:
+    """The sum of a column over all ops, step by step."""
+    rows = [columns[column] for columns in counts.values() if column in columns]
+    length = max(map(len, rows), default=0)
+    return [sum(row[t] for row in rows if t < len(row)) for t in range(length)]

@@ -1,0 +1,230 @@
+"""Each linear op as an event sees it: where an entry of the input goes, and with what weight, for one sample."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spikecast.errors import ModelError
+from spikecast.graph.program import Node, Ref, resolve
+from spikecast.graph.roles import matmul_operands
+from spikecast.hardware._scatter import CHANNELS, DILATION, KERNEL, OUT, PADDING, SIZE, STRIDE
+from spikecast.hardware.circuit import Circuit
+from spikecast.hardware.forms import arguments
+from spikecast.hardware.parts import Link
+
+_POOLS = re.compile(r"aten\._?(adaptive_)?avg_pool\dd|aten\._?upsample_\w+")
+_DIGIT = 4096  # indices are sent through an op digit by digit, so that float32 holds them
+_MOST = 2**24  # numbers that a probe may take
+_MOST_COLUMNS = 2048
+
+
+@dataclass(frozen=True)
+class Table:
+    """Entry i goes to targets[start[i]:start[i+1]] with these weights."""
+
+    start: NDArray[np.int64]
+    targets: NDArray[np.int32]
+    weights: NDArray[np.float64]
+    size: int  # entries of the result
+    once: bool = False  # an entry that is reached is one event, however many spikes reach it
+
+    @property
+    def is_identity(self) -> bool:
+        size = len(self.start) - 1
+        return (
+            len(self.targets) == size == self.size  # the first part of a concat goes to the same places, among others
+            and bool((self.weights == 1).all())
+            and bool((self.start[1:] == np.arange(1, size + 1)).all())
+            and bool((self.targets == np.arange(size)).all())
+        )
+
+
+def table_of(circuit: Circuit, links: Sequence[Link], source: str) -> Table:
+    """The table of ops that move, average, scale or add; anything else is refused by name."""
+    frame = circuit.forms.frame(circuit.batch)
+    form, node = frame.forms[source], links[-1].node
+    if form.dtype not in (torch.float32, torch.float64):
+        raise ModelError(f"{node.name} ({node.op}) computes in {form.dtype}; convert the model in float32")
+    found = _selection(circuit, links, form)
+    if found is None and node.op in ("aten.mean", "aten.sum"):
+        found = _reduction(circuit, links, form)
+    elif found is None and _POOLS.fullmatch(node.op):
+        found = _by_channel(circuit, node, form)
+    if found is None:
+        found = _columns(circuit, links, form)
+    once = "upsample" in node.op and "nearest" not in node.op
+    origin, target, weight = found
+    order = np.lexsort([target, origin])
+    start = np.concatenate([[0], np.cumsum(np.bincount(origin, minlength=form.numel()))]).astype(np.int64)
+    size = frame.forms[node.name].numel()
+    return Table(start, target[order].astype(np.int32), weight[order].astype(np.float64), size, once)
+
+
+Triples = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]  # from, to, weight
+
+
+def _selection(circuit: Circuit, links: Sequence[Link], form: Tensor) -> Triples | None:
+    """Where each entry of the result is one of the input, scaled: known from a few signals sent through."""
+
+    def sent(signal: Tensor) -> NDArray[np.float64]:
+        out = circuit.along(links, signal.to(form.dtype).reshape(form.shape))
+        return out.double().flatten().numpy()
+
+    index = torch.arange(form.numel())
+    random = torch.rand(form.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 1
+    weight = sent(torch.ones(form.numel()))
+    reached = weight != 0
+    digits = [sent(index % _DIGIT), sent(index // _DIGIT)]
+    exact = [np.divide(d, weight, out=np.zeros_like(weight), where=reached) for d in digits]
+    low, high = (np.rint(d).astype(np.int64) for d in exact)
+    origin = low + _DIGIT * high
+    whole = all(np.abs(d - np.rint(d)).max(initial=0) < 0.01 for d in exact)
+    if not whole or origin.min(initial=0) < 0 or origin.max(initial=0) >= max(form.numel(), 1):
+        return None
+    expected = weight * random.to(form.dtype).double().numpy()[origin]
+    if np.abs(sent(random) - expected).max(initial=0) > 1e-5 * np.abs(weight).max(initial=0):
+        return None
+    return origin[reached], np.flatnonzero(reached), weight[reached]
+
+
+def _reduction(circuit: Circuit, links: Sequence[Link], form: Tensor) -> Triples | None:
+    """A mean or a sum over axes: every entry goes to one result."""
+    node = links[-1].node
+    given = node.argument(1, "dim")
+    axes = range(form.dim()) if not isinstance(given, int | list | tuple) or given == [] else given
+    kept = list(form.shape)
+    for axis in [axes] if isinstance(axes, int) else axes:
+        kept[axis] = 1
+    results = int(np.prod(kept))
+    target = torch.arange(results).reshape(kept).expand(form.shape).flatten().numpy()
+    total = circuit.along(links, torch.ones(form.shape, dtype=form.dtype)).double().flatten().numpy()
+    if len(total) != results or len(links) != 1:
+        return None
+    weight = total[target] / (form.numel() // max(results, 1))
+    return np.arange(form.numel()), target, weight
+
+
+def _by_channel(circuit: Circuit, node: Node, form: Tensor) -> Triples:
+    """A pool or an interpolation treats all channels alike: one is probed, an entry at a time."""
+    match = re.search(r"(\d)d", node.op)
+    dims = int(match[1]) if match else form.dim() - 2
+    space, lead = form.shape[form.dim() - dims :], form.shape[: form.dim() - dims].numel()
+    size = space.numel()
+    frame = circuit.forms.frame(circuit.batch)
+    found, step, places = [], max(1, _MOST // size), 0
+    for first in range(0, size, step):
+        units = torch.eye(size, dtype=form.dtype)[first : first + step].reshape(-1, 1, *space)
+        env = {**frame.values, node.args[0].name: units}
+        args, kwargs = arguments(node, lambda ref, env=env: env[ref.name], circuit.forms.device)  # type: ignore[misc]
+        out = resolve(node.target)(*args, **kwargs).reshape(len(units), -1)
+        places = out.shape[1]
+        rows, columns = out.nonzero(as_tuple=True)
+        found.append((rows.numpy() + first, columns.numpy(), out[rows, columns].double().numpy()))
+    origin, target, weight = (np.concatenate(part) for part in zip(*found, strict=True))
+    channel = np.arange(lead).repeat(len(origin))
+    return (
+        np.tile(origin, lead) + channel * size,
+        np.tile(target, lead) + channel * places,
+        np.tile(weight, lead),
+    )
+
+
+def _columns(circuit: Circuit, links: Sequence[Link], form: Tensor) -> Triples:
+    """Anything linear that is small enough: one entry after the other."""
+    node = links[-1].node
+    if form.numel() > _MOST_COLUMNS:
+        raise ModelError(
+            f"{node.name} ({node.op} in {node.scope!r}) mixes {form.numel()} entries in a way the event simulator "
+            "has no table for; it takes averages, interpolation, and ops that move or scale"
+        )
+    found = []
+    for i in range(form.numel()):
+        unit = torch.zeros(form.numel(), dtype=form.dtype)
+        unit[i] = 1
+        out = circuit.along(links, unit.reshape(form.shape)).double().flatten().numpy()
+        (reached,) = np.nonzero(out)
+        found.append((np.full(len(reached), i), reached, out[reached]))
+    origin, target, weight = (np.concatenate(part) for part in zip(*found, strict=True))
+    return origin, target, weight
+
+
+# -- weighted ops
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Weights [channel in, filter of its group, tap], and the geometry as `_scatter` reads it."""
+
+    weights: NDArray[Any]
+    geometry: NDArray[np.int64]
+    transposed: bool
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Weights [in, out] on the last axis."""
+
+    weights: NDArray[Any]
+
+
+def synapse_of(circuit: Circuit, node: Node, source: str) -> Convolution | Linear:
+    """A weighted op with constant weights that reads its signal first; any other is refused by name."""
+    frame = circuit.forms.frame(circuit.batch)
+    if node.op.startswith("aten.conv") and node.args[0] == Ref(source) and node.args[1].name in frame.values:
+        return _convolution(circuit, node, source)
+    operands = matmul_operands(node)
+    if len(operands) == 2 and operands[0] == Ref(source) and operands[1].name in frame.values:
+        weights: Tensor = frame.values[operands[1].name]
+        added = [r for r in node.inputs if r not in (source, operands[1].name) and r not in frame.values]
+        plain = node.op in ("aten.linear", "aten.matmul", "aten.mm", "aten.addmm") and weights.dim() == 2 and not added
+        if plain and node.kwargs.get("alpha", 1) == 1:
+            matrix = weights.detach().cpu()
+            return Linear(np.ascontiguousarray((matrix.T if node.op == "aten.linear" else matrix).numpy()))
+    raise ModelError(
+        f"{node.name} ({node.op} in {node.scope!r}) has a form that the event simulator does not know; it takes "
+        "convolutions, linear layers, and matrix products with a constant matrix on the right"
+    )
+
+
+def _convolution(circuit: Circuit, node: Node, source: str) -> Convolution:
+    frame = circuit.forms.frame(circuit.batch)
+    weight: Tensor = frame.values[node.args[1].name].detach().cpu()
+    dims = weight.dim() - 2
+    is_general = node.op == "aten.convolution"
+    transposed = bool(node.argument(6, "transposed", False)) if is_general else "transpose" in node.op
+    groups = node.argument(8 if is_general else 6, "groups", 1)
+    dilation = node.argument(5, "dilation", 1)
+    if transposed and not is_general:
+        groups, dilation = node.argument(6, "groups", 1), node.argument(7, "dilation", 1)
+    geometry = np.ones((7, 3), np.int64)
+    geometry[PADDING] = 0
+    form, out = frame.forms[source], frame.forms[node.name]
+    rows = {SIZE: form.shape[-dims:], OUT: out.shape[-dims:], KERNEL: weight.shape[2:]}
+    rows |= {STRIDE: _each(node.argument(3, "stride", 1), dims), DILATION: _each(dilation, dims)}
+    padding = node.argument(4, "padding", 0)
+    same = [d * (k - 1) // 2 for d, k in zip(rows[DILATION], rows[KERNEL], strict=True)]
+    valid = [0] * dims
+    rows[PADDING] = {"same": same, "valid": valid}[padding] if isinstance(padding, str) else _each(padding, dims)
+    for row, numbers in rows.items():
+        geometry[row, 3 - dims :] = list(numbers)
+    if transposed:  # [in, filters per group, ...]
+        arranged = weight.flatten(2)
+        geometry[CHANNELS] = weight.shape[0], weight.shape[1], weight.shape[0] // groups
+    else:  # [filters, channels per group, ...] -> [in, filters per group, taps]
+        grouped = weight.flatten(2).unflatten(0, (groups, -1))
+        arranged = grouped.transpose(1, 2).flatten(0, 1)
+        geometry[CHANNELS] = weight.shape[1] * groups, weight.shape[0] // groups, weight.shape[1]
+    return Convolution(np.ascontiguousarray(arranged.numpy()), geometry, transposed)
+
+
+def _each(value: Any, dims: int) -> list[int]:
+    numbers = [value] if isinstance(value, int) else list(value)
+    return numbers * dims if len(numbers) == 1 else numbers

@@ -1,0 +1,330 @@
+"""Events say what the neurons did, and come back from a file as they went into it; other files are refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import spikecast
+from spikecast import Config
+from spikecast.errors import ArtifactError, DataError, MissingExtraError
+from spikecast.hardware import Events, load_events, record_events, stream_events
+from spikecast.hardware import recording as recording_module
+from spikecast.hardware.event_files import arrays_of
+from spikecast.hardware.events import COLUMNS, Sender, joined
+
+T = 3
+
+
+class Net(nn.Module):
+    """Images in layers of shape (C, H, W), then tokens of shape (N, D), then a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.line, self.head = nn.Conv2d(2, 3, 3), nn.Linear(3, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        y = self.conv(x).relu().flatten(2).transpose(1, 2)
+        return self.head(nn.functional.gelu(self.line(y)).mean(1))
+
+
+@pytest.fixture(scope="module")
+def network() -> tuple[spikecast.SpikingNetwork, torch.Tensor]:
+    torch.manual_seed(0)
+    x = torch.randn(3, 2, 6, 5)
+    return spikecast.convert(Net().eval(), [x], Config(num_steps=T, num_levels=4, thresholds="quantile")), x
+
+
+@pytest.fixture(scope="module")
+def events(network) -> Events:
+    snn, x = network
+    return record_events(snn, x)
+
+
+def dense(events: Events, layer: int) -> np.ndarray:
+    """Signed levels [T, samples, ...] of a layer, put back by address alone."""
+    sender, c = events.senders[layer], events.columns
+    mine = c["layer"] == layer
+    found = np.zeros((events.num_steps, events.samples, *sender.shape), np.int8)
+    for t, b, ch, y, x, level in zip(
+        *(c[k][mine].astype(int) for k in ("t", "sample", "channel", "y", "x", "level")), strict=True
+    ):
+        place = (ch, y, x) if len(sender.shape) == 3 else (x, ch) if len(sender.shape) == 2 else (ch,)
+        found[(t - 1, b, *place)] = level
+    return found
+
+
+def test_events_are_what_was_recorded(network, events) -> None:
+    snn, x = network
+    assert [len(s.shape) for s in events.senders] == [3, 1]  # gelu is averaged before the head
+    assert (events.coding, events.num_steps, events.samples) == ("differential", T, 3)
+    assert len(events)
+    for i, (name, recorded) in enumerate(snn.record(x).items()):
+        assert events.senders[i].name == name
+        assert np.array_equal(dense(events, i), recorded.levels.numpy())
+
+
+def test_values_are_levels_times_thresholds(network, events) -> None:
+    snn, x = network
+    name = events.senders[0].name
+    before = torch.zeros(())
+    for t, estimates in enumerate(snn.record(x)[name].estimates, 1):
+        sent = np.zeros(events.senders[0].shape).reshape(-1)
+        flat, levels = events.at(t).levels_of(0, 1)
+        sent[flat] = events.senders[0].values(flat, levels)
+        moved = torch.from_numpy(sent.reshape(events.senders[0].shape)) / t
+        assert torch.allclose(before + moved, estimates[1].double(), atol=1e-6)
+        before = estimates[1].double()
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 4, 5), 0), ((4, 3), 1), ((7,), 0), ((7,), None), ((2, 3, 4, 5), 1), ((), None)]
+)
+def test_addresses(shape, axis) -> None:
+    sender = Sender("x", shape, axis, 1, np.ones(()))
+    flat = np.arange(int(np.prod(shape)))
+    address = sender.address(flat)
+    assert np.array_equal(sender.flat(*address), flat)
+    assert len(set(zip(*(a.tolist() for a in address), strict=True))) == len(flat)
+    assert all(a.max() < size for a, size in zip(address, sender.extents, strict=True))
+    if axis is not None:
+        assert np.array_equal(address[0], np.indices(shape)[axis].reshape(-1))
+
+
+def test_stream_is_the_same_step_by_step(network, events, monkeypatch) -> None:
+    snn, x = network
+    monkeypatch.setattr(recording_module, "_CHUNK", 2)
+    parts = list(stream_events(snn, x))
+    assert [set(p.columns["t"].tolist()) for p in parts] == [{1}, {2}, {3}]
+    whole = joined(parts)
+    assert all(np.array_equal(whole.columns[n], events.columns[n]) for n in COLUMNS)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5", "events"])
+def test_files(events, tmp_path: Path, suffix) -> None:
+    if suffix == "h5":
+        pytest.importorskip("h5py")
+    path = tmp_path / f"run.{suffix}"
+    events.save(path)
+    assert os.listdir(tmp_path) == [path.name]
+    again = load_events(path)
+    for name, kind in COLUMNS.items():
+        assert np.array_equal(again.columns[name], events.columns[name])
+        assert again.columns[name].dtype.str == kind
+    for a, b in zip(again.senders, events.senders, strict=True):
+        assert (a.name, a.shape, a.axis, a.num_levels) == (b.name, b.shape, b.axis, b.num_levels)
+        assert np.array_equal(a.threshold, b.threshold)
+    assert (again.coding, again.num_steps, again.samples) == (events.coding, events.num_steps, events.samples)
+    if suffix == "npz":
+        with np.load(path, allow_pickle=False) as stock:
+            assert np.array_equal(stock["t"], events.columns["t"])
+    if suffix == "h5":
+        import h5py
+
+        with h5py.File(path) as stock:
+            assert np.array_equal(stock["level"][...], events.columns["level"])
+
+
+def test_no_events(events, tmp_path) -> None:
+    none = events.select(slice(0, 0))
+    none.save(tmp_path / "none.npz")
+    assert len(load_events(tmp_path / "none.npz")) == 0
+    none.write_csv(tmp_path / "none.csv")
+    assert (tmp_path / "none.csv").read_text() == "t,layer,sample,channel,y,x,level\n"
+
+
+def test_views(events, tmp_path) -> None:
+    records = events.records()
+    assert records.dtype.names == tuple(COLUMNS)
+    assert np.array_equal(records["level"], events.columns["level"])
+    tonic = events.tonic(events.senders[0].name)
+    assert tonic.dtype.names[:4] == ("x", "y", "t", "p")
+    assert np.array_equal(tonic["p"] == 1, tonic["level"] > 0)
+    assert len(tonic) + len(events.tonic(1)) == len(events.tonic()) == len(events)
+    with pytest.raises(DataError, match="no layer is called 'nobody'"):
+        events.tonic("nobody")
+    events.write_csv(tmp_path / "run.csv")
+    rows = list(csv.DictReader((tmp_path / "run.csv").read_text().splitlines()))
+    assert [int(r["level"]) for r in rows] == events.columns["level"].tolist()
+
+
+def test_only_networks_are_recorded() -> None:
+    with pytest.raises(DataError, match="not of a Linear"):
+        record_events(nn.Linear(2, 2), torch.ones(1, 2))
+
+
+# -- files that are not ours
+
+
+def written(events: Events, path: Path, change=lambda arrays: None, members=lambda names: names) -> Path:
+    """A file whose arrays or header were changed after all checks of the writer."""
+    arrays = {name: array.copy() for name, array in arrays_of(events).items()}
+    change(arrays)
+    np.savez_compressed(path, **members(arrays))
+    return path
+
+
+def with_header(**changes):
+    def change(arrays) -> None:
+        header = json.loads(arrays["header"].tobytes())
+        for key, value in changes.items():
+            header.update({key: value}) if value is not None else header.pop(key)
+        arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+
+    return change
+
+
+def with_layer(**changes):
+    def change(arrays) -> None:
+        header = json.loads(arrays["header"].tobytes())
+        header["layers"][0].update(changes)
+        arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+
+    return change
+
+
+def with_column(name, value, row=0):
+    def change(arrays) -> None:
+        arrays[name][row] = value
+
+    return change
+
+
+def swapped(arrays) -> None:
+    for name in COLUMNS:
+        arrays[name][[0, 1]] = arrays[name][[1, 0]]
+
+
+def doubled(arrays) -> None:
+    for name in COLUMNS:
+        arrays[name][1] = arrays[name][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (with_header(format="other"), "not that of spikecast events"),
+        (with_header(version=2), "newer spikecast"),
+        (with_header(version=0), "its version is 0"),
+        (with_header(version=True), "its version is True"),
+        (with_header(coding="morse"), "coding 'morse'"),
+        (with_header(samples=None), "lacks 'samples'"),
+        (with_header(extra=1), "the key 'extra'"),
+        (with_header(num_steps=10**6), "num_steps is 1000000"),
+        (with_header(events=3), "declares"),
+        (with_header(events=10**9), "number of events"),
+        (with_header(layers=[]), "number of events"),
+        (with_header(samples=1), "number of events|sample that there is not"),
+        (with_layer(shape=[2**20, 2**20, 2**20]), "too large"),
+        (with_layer(shape=[-1]), "a size of a layer is -1"),
+        (with_layer(axis=3), "axis of a layer"),
+        (with_layer(num_levels=99), "num_levels is 99"),
+        (with_layer(threshold=[7]), "do not fit"),
+        (with_layer(name=["a"]), "name of a layer"),
+        (with_column("t", 0), "a step, a layer or a sample"),
+        (with_column("t", 4, -1), "a step, a layer or a sample"),
+        (with_column("layer", 9, -1), "a step, a layer or a sample"),
+        (with_column("sample", 3, -1), "a step, a layer or a sample"),
+        (with_column("x", 77), "lies outside"),
+        (with_column("level", 0), "a level that there is not"),
+        (with_column("level", -128), "a level that there is not"),
+        (with_column("thresholds", float("nan")), "not positive and finite"),
+        (with_column("thresholds", -1.0), "not positive and finite"),
+        (swapped, "out of order"),
+        (doubled, "there twice"),
+        (lambda a: a.update(t=a["t"].astype(np.uint32)), "declares|is due"),
+        (lambda a: a.update(level=a["level"].astype(np.uint8)), "is due"),
+        (lambda a: a.update(y=a["y"][:-1]), "is due"),
+        (lambda a: a.update(more=np.ones(3)), "members are not those"),
+        (lambda a: a.pop("level"), "members are not those"),
+        (lambda a: a.update(header=np.frombuffer(b"[" * 5000, np.uint8)), "not JSON"),
+    ],
+)
+def test_liars_are_refused(events, tmp_path, change, complaint) -> None:
+    path = written(events, tmp_path / "lie.npz", change)
+    with pytest.raises(ArtifactError, match=complaint) as caught:
+        load_events(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_objects_are_never_unpickled(events, tmp_path) -> None:
+    written(events, tmp_path / "lie.npz", lambda a: a.update(t=np.array([print] * len(a["t"]), dtype=object)))
+    with pytest.raises(ArtifactError):
+        load_events(tmp_path / "lie.npz")
+
+
+def test_zip_bombs_are_not_unpacked(events, tmp_path) -> None:
+    """A member that declares gigabytes, one that hides them, and a file that is simply large."""
+    events.save(tmp_path / "good.npz")
+    with pytest.raises(ArtifactError, match="give a larger max_bytes"):
+        load_events(tmp_path / "good.npz", max_bytes=100)
+    path = tmp_path / "bomb.npz"
+    arrays = arrays_of(events)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in arrays:
+            with file.open(f"{name}.npy", "w") as member:
+                member.write(b"\0" * 2**26 if name == "t" else b"")
+                if name != "t":
+                    np.lib.format.write_array(member, arrays[name])
+    with pytest.raises(ArtifactError, match="declares 67108864 bytes"):
+        load_events(path)
+    content = path.read_bytes().replace((2**26).to_bytes(4, "little"), (400).to_bytes(4, "little"))
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError):
+        load_events(path)
+
+
+def test_other_files(tmp_path) -> None:
+    for content in (b"", b"PK", b"PK\x03\x04" * 20, b"\x89HDF\r\n\x1a\n" * 99, b"t,layer\n1,2\n", b"\x80\x04."):
+        path = tmp_path / "x"
+        path.write_bytes(content)
+        with pytest.raises(ArtifactError) as caught:
+            load_events(path)
+        assert "\n" not in str(caught.value)
+    for path in (tmp_path, tmp_path / "nothing", "a\0b", "/dev/zero"):
+        with pytest.raises(ArtifactError):
+            load_events(path)
+
+
+def test_damaged_hdf5_is_not_given_to_the_library(events, tmp_path) -> None:
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "run.h5"
+    events.save(path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match="checksum"):
+        load_events(path)
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file["t"] = [1, 2]
+    with pytest.raises(ArtifactError, match="neither npz nor HDF5"):
+        load_events(tmp_path / "plain.h5")
+
+
+def test_without_h5py(events, tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(MissingExtraError, match=r"spikecast\[nir\]"):
+        events.save(tmp_path / "run.h5")
+    assert os.listdir(tmp_path) == []
+
+
+def test_nowhere_to_write(events, tmp_path) -> None:
+    with pytest.raises(ArtifactError, match="not written"):
+        events.save(tmp_path / "no" / "such" / "run.npz")
+
+
+def test_h5py_is_not_imported_before_it_is_needed() -> None:
+    code = "import sys, spikecast.hardware; print('h5py' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,259 @@
+"""Event by event the simulator computes what the network computes, and counts what `measure.energy` counts."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.test_energy_counts import NETS, images
+from torch import Tensor, nn
+
+import spikecast
+from spikecast import Config
+from spikecast.errors import DataError, ModelError
+from spikecast.hardware import record_events, stream_events
+from spikecast.hardware._scatter import RING
+from spikecast.hardware.events import COLUMNS
+from spikecast.hardware.simulator import Simulator, totals
+from spikecast.hardware.tables import Table, table_of
+from spikecast.measure import energy
+from spikecast.measure.run import metered_run
+from spikecast.measure.tally import Tally
+
+T = 12
+
+# Depend on spikes and are not linear in them.
+REFUSED = [name for name in NETS if name.startswith(("attention", "analog inside"))] + ["gram"]
+
+
+class Trunk(nn.Module):
+    """Linear bottlenecks, as in MobileNetV2: a sum goes on without neurons, and identity neurons read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 4, 3, padding=1)
+        self.wide, self.narrow = nn.Conv2d(4, 8, 1), nn.Conv2d(8, 4, 1)
+        self.again, self.head = nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.Linear(4, 3)
+        self.register_buffer("scale", torch.rand(1, 4, 1, 1) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.stem(x)
+        y = y + self.narrow(self.wide(y).clamp(-0.5, 1.0))
+        y = (y + self.again(y)) * self.scale - 0.1
+        z = torch.stack([y + y, y.relu()], 1).sum(1) @ torch.linspace(-1, 1, 12).reshape(6, 2).to(y)
+        return self.head(z.mean((2, 3))) + y.mean((2, 3))[:, 1:]
+
+
+EXTRA: dict[str, tuple[Any, tuple[int, ...], dict[str, Any]]] = {
+    "trunk": (Trunk, (2, 7, 6), {}),
+    "trunk, rate": (Trunk, (2, 7, 6), {"coding": "rate"}),
+    "trunk, half full": (Trunk, (2, 7, 6), {"coding": "rate", "initial_potential": 0.5, "num_levels": 1}),
+    "trunk, by neuron": (Trunk, (2, 7, 6), {"granularity": "neuron", "firing_boundary": 0.7, "encode_input": True}),
+    "trunk, behind": (Trunk, (2, 7, 6), {"initial_potential": -0.6}),
+}
+BOTH = {**{name: NETS[name] for name in NETS if name not in REFUSED}, **EXTRA}
+
+
+@functools.cache
+def converted(name: str) -> tuple[spikecast.SpikingNetwork, Tensor]:
+    """In float64 no spike hangs on the last bit."""
+    make, size, settings = (NETS | EXTRA)[name]
+    torch.manual_seed(1)
+    x = images(*size).double()
+    config = Config(**{"num_steps": T, "num_levels": 3, "thresholds": "quantile", **settings})
+    return spikecast.convert(make().eval().double(), [x], config), x
+
+
+def counted(simulator: Simulator, tally: Tally, columns: tuple[str, ...] = ("events", "spikes", "analog")) -> None:
+    """Every number of the meter, op by op and step by step."""
+    for column in columns:
+        theirs = {op: line.columns[column] for op, line in tally.lines.items() if column in line.columns}
+        mine = {op: found[column] for op, found in simulator.counts.items() if column in found}
+        length = tally.num_steps
+        mine = {op: numbers + [0] * (length - len(numbers)) for op, numbers in mine.items()}
+        assert mine == theirs, column
+        assert column != "events" or any(map(sum, mine.values()))
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_it_runs_and_counts_as_the_network(name: str) -> None:
+    """It computes the neurons itself: spikes, answers and counts are those of the value view."""
+    snn, x = converted(name)
+    simulator, tally = Simulator(snn), Tally(T)
+    expected = metered_run(snn, ((x,), {}), tally)
+    assert torch.allclose(simulator.run(x), expected, atol=1e-10)
+    counted(simulator, tally, ("events", "spikes", "analog", "fired"))
+    presets = {"paper": ("events", "analog"), "honest": ("spikes",)}
+    for preset, columns in presets.items():
+        found = np.sum([totals(simulator.counts, c) or [0] * T for c in columns], 0, dtype=np.int64)
+        assert found.tolist() == energy(snn, [x], preset).accumulates
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_recorded_events_give_the_same_answers(name: str) -> None:
+    """Replayed with the input, for the counts of everything, or without it where only spikes reach the answer."""
+    snn, x = converted(name)
+    events, expected, tally = record_events(snn, x), snn.run(x), Tally(T)
+    simulator = Simulator(snn)
+    assert torch.allclose(simulator.run(x, events=events), expected, atol=1e-10)
+    metered_run(snn, ((x,), {}), tally)
+    counted(simulator, tally, ("events", "spikes", "analog", "fired"))
+    (feed,) = simulator.circuit.outputs
+    if all(source.kind == "neurons" for source in feed.sources):
+        assert torch.allclose(simulator.run(events=events), expected, atol=1e-10)
+        counted(simulator, tally, ("events", "spikes"))
+
+
+@pytest.mark.parametrize("name", ["residual", "trunk, rate"])
+def test_a_step_is_done_before_the_next_exists(name: str) -> None:
+    snn, x = converted(name)
+    simulator, other = Simulator(snn), Simulator(snn)
+    simulator.start(x)
+    other.start(x)
+    for t, (events, answer) in enumerate(zip(stream_events(snn, x), snn.run(x), strict=True), 1):
+        fired, replayed = simulator.step(), other.step(events)
+        assert simulator.t == t
+        for column in COLUMNS:
+            assert np.array_equal(fired.columns[column], events.columns[column])
+            assert np.array_equal(replayed.columns[column], events.columns[column])
+        assert torch.allclose(simulator.outputs()[0], answer, atol=1e-10)
+        assert torch.allclose(other.outputs()[0], answer, atol=1e-10)
+
+
+def test_a_neuron_fires_without_input_and_is_not_looked_at_before() -> None:
+    """What is lacking is small and nothing arrives any more: the potential grows by it in each step."""
+    model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)).double().eval()
+    snn = spikecast.convert(model, [torch.ones(1, 1).double()], Config(num_steps=200, num_levels=2))
+    program, steps = snn.plan.program, 200
+    first = program.nodes[0]
+    snn.weights[first.args[1].name].fill_(1.0)
+    snn.weights[first.args[2].name].fill_(0.0)
+    snn.set_thresholds({name: torch.ones_like(t) for name, t in snn.thresholds.items()})
+    lacking = 0.75 * 0.5 / (RING + 40.5)  # fires at t = 105, which is further ahead than the ring reaches
+    x = torch.tensor([[lacking]]).double()
+    simulator = Simulator(snn)
+    answers = simulator.run(x, num_steps=steps)
+    assert torch.allclose(answers, snn.run(x, num_steps=steps), atol=1e-12)
+    (neurons,) = (counts for counts in simulator.counts.values() if "fired" in counts)
+    fired = [t for t, number in enumerate(neurons["fired"], 1) if number]
+    assert fired[0] == RING + 41
+    assert totals({"": neurons}, "visited")[1 : RING - 2] == [0] * (RING - 3)
+    assert sum(neurons["visited"]) < 20
+
+
+def test_silence_costs_nothing() -> None:
+    """Work follows spikes: once the estimates are right, no neuron is looked at."""
+    snn, x = converted("plain")
+    simulator = Simulator(snn)
+    simulator.run(x, num_steps=40)
+    visited, fired, events = (totals(simulator.counts, column) for column in ("visited", "fired", "events"))
+    assert visited[0] == 2 * 4 * 7 * 6
+    assert sum(visited[20:]) < 0.1 * 20 * visited[0]
+    assert sum(events[20:]) < 0.1 * 20 * events[0]
+    assert all(f <= v for f, v in zip(fired, visited, strict=True))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_linear_is_refused_by_name(name: str) -> None:
+    snn, _ = converted(name)
+    with pytest.raises(ModelError, match=r"not linear in spikes: .*\((matmul|bmm|einsum|relu|softmax)\)") as caught:
+        Simulator(snn)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_host_can_compute_what_is_not_linear(name: str) -> None:
+    """Spikes and answers are the network's; weighted ops that read graded signals count what changes in them."""
+    snn, x = converted(name)
+    simulator, tally = Simulator(snn, hosted=True), Tally(T)
+    expected = metered_run(snn, ((x,), {}), tally)
+    assert torch.allclose(simulator.run(x), expected, atol=1e-9)
+    counted(simulator, tally, ("fired",))
+    for op, counts in simulator.counts.items():
+        for column in {"events", "spikes", "analog"} & counts.keys():
+            assert counts[column] + [0] * (T - len(counts[column])) == tally.lines[op].columns[column], (op, column)
+
+
+class Odd(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.line = how, nn.Linear(4, 4)
+        self.register_buffer("matrix", torch.randn(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.line(x).relu()
+        return torch.matmul(self.matrix, y) if self.how == "left" else y.cumsum(-1).repeat(1, 1, 600)[..., :2].cumsum(1)
+
+
+def test_weighted_ops_of_another_form_are_refused_by_name() -> None:
+    x = torch.randn(2, 4, 4)
+    snn = spikecast.convert(Odd("left").eval(), [x], Config(num_steps=2))
+    with pytest.raises(ModelError, match=r"aten.matmul in '.*'\) has a form"):
+        Simulator(snn)
+
+
+def test_small_mixtures_have_tables_and_large_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2, 4, 4).double()
+    snn = spikecast.convert(Odd("cumsum").eval().double(), [x], Config(num_steps=2))
+    assert torch.allclose(Simulator(snn).run(x), snn.run(x), atol=1e-10)
+    monkeypatch.setattr("spikecast.hardware.tables._MOST_COLUMNS", 3)
+    with pytest.raises(ModelError, match=r"cumsum in .* mixes 16 entries"):
+        Simulator(snn)
+
+
+def test_tables_are_the_ops() -> None:
+    """A table on a random signal gives what the op gives, wherever the tables come from."""
+    snn, _ = converted("moved")
+    simulator = Simulator(snn)
+    checked = 0
+    for wirings in simulator.wirings.values():
+        for wiring in wirings:
+            if isinstance(wiring.how, Table) and len(wirings) == 1 and wiring.node.target != "getitem":
+                signal = torch.randn(simulator.circuit.blank(wiring.source).shape).double()
+                links = [next(p for p in simulator.circuit._ways(wiring.node.name))[1][-1]]
+                out = np.zeros(wiring.how.size)
+                table = table_of(simulator.circuit, links, wiring.source)
+                origin = np.repeat(np.arange(signal.numel()), np.diff(table.start))
+                np.add.at(out, table.targets, table.weights * signal.flatten().numpy()[origin])
+                assert np.allclose(out, simulator.circuit.along(links, signal).flatten())
+                checked += 1
+    assert checked > 5
+
+
+def test_halves_are_refused() -> None:
+    x = torch.randn(2, 4).half()
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)).half().eval()
+    snn = spikecast.convert(model, [x], Config(num_steps=2))
+    with pytest.raises(ModelError, match="float32"):
+        Simulator(snn)
+
+
+def test_other_inputs_need_another_simulator() -> None:
+    snn, x = converted("borders")
+    simulator = Simulator(snn)
+    with pytest.raises(DataError, match="make one for this call"):
+        simulator.run(torch.randn(2, 2, 9, 9).double())
+    larger = torch.randn(2, 2, 9, 9).double()
+    assert torch.allclose(Simulator(snn, larger).run(larger), snn.run(larger), atol=1e-10)
+    assert torch.allclose(simulator.run(x[:1]), snn.run(x[:1]), atol=1e-10)
+
+
+def test_misuse() -> None:
+    snn, x = converted("plain")
+    simulator = Simulator(snn)
+    with pytest.raises(DataError, match="not started"):
+        simulator.step()
+    with pytest.raises(DataError, match="started without inputs"):
+        simulator.start()
+    simulator.start(samples=2)
+    with pytest.raises(DataError, match="can only be given spikes"):
+        simulator.step()
+    other = record_events(*converted("residual"))
+    with pytest.raises(DataError, match="other layers"):
+        simulator.step(other)
+    simulator.start(x[:1])
+    with pytest.raises(DataError, match="2 samples"):
+        simulator.step(record_events(snn, x))
