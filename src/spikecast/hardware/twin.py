@@ -17,15 +17,15 @@ from torch import Tensor
 
 from spikecast.errors import ConfigError
 from spikecast.graph.plan import Plan
-from spikecast.graph.program import NEURON, Node, Program, Ref
+from spikecast.graph.program import Node, Program, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.units import Unit, call, factors, is_wire, recast, split_affine, units
 from spikecast.network import checked_steps
 from spikecast.outputs import stacked
 from spikecast.theory.coding import receive
-from spikecast.theory.firing import level_index
+from spikecast.theory.firing import level_index, level_value
 from spikecast.theory.graded import graded_signal, product_signal
-from spikecast.theory.neuron import SpikeState, rest_state, spike_step
+from spikecast.theory.neuron import Neuron, SpikeState, rest_state, spike_step
 
 if TYPE_CHECKING:
     from spikecast.network import SpikingNetwork
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trace:
-    """All that happened in a run: by wire its rest value r[0] and its signals [T, ...], by site its levels.
+    """All that happened in a run: by wire its rest value r[0] and its signals [T, ...], by site the levels it fired.
 
     A wire is called like the op that sends on it (an input by its own name).
     """
@@ -71,18 +71,25 @@ class Twin:
         return _answer(plan, [run.advance(t) for t in range(1, total + 1)])
 
     @torch.no_grad()
-    def trace(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Trace:
-        """The same, with every signal on the way."""
+    def trace(
+        self, *args: Any, num_steps: int | None = None, follow: Mapping[str, Tensor] | None = None, **kwargs: Any
+    ) -> Trace:
+        """The same, with every signal on the way.
+
+        `follow` names levels by site, [T, ...]: the neurons send these, whatever they would have fired themselves,
+        which is what `levels` says then. So spikes that differ on their own account are told from all that follows.
+        """
         run, plan, total = self._start(args, kwargs, num_steps)
-        answers, steps = [], []
+        run.follow = follow or {}
+        answers, steps, levels = [], [], []
         for t in range(1, total + 1):
             answers.append(run.advance(t))
             steps.append({n: x for n, x in run.sent.items() if isinstance(x, Tensor) and n in run.wires})
+            levels.append({site: level_index(x / run.threshold(site)) for site, x in run.fired.items()})
         signals = {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
-        sites = {n.name: n.kwargs["site"] for n in run.nodes if n.target == NEURON}
-        levels = {site: level_index(signals[name] / run.threshold(site)) for name, site in sites.items()}
+        fired = {site: torch.stack([step[site] for step in levels]) for site in levels[0]}
         rest = {name: run.rest[name] for name in signals}
-        return Trace(_answer(plan, answers), rest, signals, levels, self.network.config.coding)
+        return Trace(_answer(plan, answers), rest, signals, fired, self.network.config.coding)
 
     def _start(self, args: Sequence[Any], kwargs: Mapping[str, Any], num_steps: int | None) -> tuple[Run, Plan, int]:
         plan, tensors = self.network.prepare_call(args, kwargs)
@@ -137,6 +144,8 @@ class Run:
         self.last = {n.name: self.rest[n.name] for n in self.nodes if self.units[n.name] is Unit.GRADED}
         self.products: dict[str, Tensor] = {}
         self.states: dict[str, SpikeState] = {}
+        self.fired: dict[str, Tensor] = {}
+        self.follow: Mapping[str, Tensor] = {}
 
     def threshold(self, site: str) -> Tensor:
         found = self.network.threshold(site)
@@ -195,7 +204,12 @@ class Run:
         if t == 1:
             rest = self.rest[source] if source in self.rest else self.known[source]
             self.states[site] = rest_state(rest, neuron, threshold)
-        signal, self.states[site] = spike_step(self._signal(source), self.states[site], t, threshold, neuron)
+        before = self.states[site]
+        signal, self.states[site] = spike_step(self._signal(source), before, t, threshold, neuron)
+        self.fired[site] = signal
+        if site in self.follow:
+            signal = level_value(self.follow[site][t - 1], signal.dtype) * threshold
+            self.states[site] = corrected(before, self.states[site], self.fired[site], signal, t, neuron)
         return signal
 
     def _linear(self, node: Node, t: int) -> Any:
@@ -241,6 +255,17 @@ class Run:
 
     def _part(self, node: Node, t: int) -> Any:
         return call(node, [self.sent[node.args[0].name]])
+
+
+def corrected(before: SpikeState, after: SpikeState, fired: Tensor, sent: Tensor, t: int, neuron: Neuron) -> SpikeState:
+    """The state after step t of a neuron that sent something else than it fired."""
+    missed = fired - sent
+    estimate = receive(before.estimate, sent, t, neuron.coding)
+    return SpikeState(
+        membrane=after.membrane + missed,
+        residual=after.residual + missed / t if neuron.coding == "differential" else after.residual,
+        estimate=estimate.clamp(neuron.lower, neuron.upper) if neuron.is_rectifier else estimate,
+    )
 
 
 _STEP: dict[Unit, Callable[[Run, Node, int], Any]] = {
