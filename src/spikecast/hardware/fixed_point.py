@@ -49,7 +49,7 @@ class Synapse:
     """Whole weights between a layer of neurons and a target.
 
     What arrives is in units of 2**-(exponent + n - 1) of the target's threshold, with the n levels of the source;
-    `exponent` has the target's form. Without an op the weights are diagonal, one for each entry of the target.
+    `exponent` broadcasts against the target. Without an op the weights are diagonal, one for each entry of the target.
     """
 
     path: Path
@@ -63,9 +63,9 @@ class Synapse:
     def currents(self, spikes: Tensor, batch: int) -> Tensor:
         """What spikes ±2**(n-1-k) add to the target: whole numbers.
 
-        The sums are done in float64, which holds every whole number up to 2**53 and has fast convolutions.
+        The sums are done in floats, which hold every whole number up to 2**24 or 2**53 and have fast convolutions.
         """
-        moved = self.before.whole(spikes.double(), batch)
+        moved = self.before.whole(spikes.to(self.weight.dtype), batch)
         if self.node is None:
             return (moved * self.weight).long()
         return self.after.whole(_weighted(self.node, self.before.circuit, moved, self.weight), batch).long()
@@ -97,7 +97,7 @@ def synapse(
     if not at:
         weight, exponent = _fixed(fan_in / goal / before.multiple, _channel_dims(target, axis), bits)
         exponent = exponent.expand(target.shape).masked_fill(fan_in == 0, UNUSED)
-        return Synapse(path, before, None, _moves(circuit, (), target), weight, exponent, num_levels)
+        return Synapse(path, before, None, _moves(circuit, (), target), slim(weight), slim(exponent), num_levels)
     node = path.links[first].node
     weight = _weight_of(circuit, node)
     out = _weighted(node, circuit, before(source), weight)
@@ -110,7 +110,17 @@ def synapse(
     spread = power.double().reshape(_channel_shape(node, out)).expand(out.shape)
     reached = after(torch.ones_like(out)) != 0
     exponent = torch.where(reached, _carried(after, spread + 4096) - 4096, UNUSED).round().long()
-    return Synapse(path, before, node, after, whole, exponent, num_levels)
+    largest = whole.flatten(1).abs().sum(1).max() * (before.multiple * after.multiple << num_levels)
+    whole = whole.float() if largest < 2**24 else whole
+    return Synapse(path, before, node, after, whole, slim(exponent), num_levels)
+
+
+def slim(value: Tensor) -> Tensor:
+    """One entry for all along an axis where they are equal: a batch, merged with whatever, may then have any size."""
+    for axis in range(value.dim()):
+        first = value.narrow(axis, 0, min(1, value.shape[axis]))
+        value = first if bool((value == first).all()) else value
+    return value
 
 
 def walk(circuit: Circuit, links: Sequence[Link], value: Tensor, batch: int) -> Tensor:
@@ -188,7 +198,7 @@ def _weight_of(circuit: Circuit, node: Node) -> Tensor:
 def _weighted(node: Node, circuit: Circuit, value: Tensor, weight: Tensor) -> Tensor:
     """The op without its bias on other weights."""
     known = circuit.forms.frame(circuit.batch).values
-    rest = [torch.zeros_like(known[n], dtype=torch.float64) for n in node.inputs[2:]]
+    rest = [torch.zeros_like(known[n], dtype=weight.dtype) for n in node.inputs[2:]]
     found: Tensor = call(node, [value, weight, *rest])
     return found
 

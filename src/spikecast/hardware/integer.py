@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
 from spikecast.graph.inputs import batch_size
-from spikecast.graph.program import NEURON, Node, Ref
+from spikecast.graph.program import NEURON, Meta, Node, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.circuit import Circuit
 from spikecast.hardware.fixed_point import FoldError, Synapse, synapse
@@ -110,7 +110,7 @@ class IntegerNetwork:
                 found.append(synapse(self.circuit, path, base, threshold, levels, axis, self.bits))
             except FoldError as reason:
                 host.append((path, str(reason)))
-        fraction = torch.full(self.circuit.blank(target).shape, least)
+        fraction = torch.full([1] * self.circuit.blank(target).dim(), least)
         for s in found:
             fraction = fraction.maximum(s.exponent + s.num_levels - 1)
         return Receiver(feed, threshold, tuple(found), tuple(host), fraction)
@@ -160,6 +160,7 @@ class _Run:
         self.values: dict[str, Any] = {i.name: x for i, x in zip(program.inputs, tensors, strict=True)}
         self.spikes: dict[str, Tensor] = {}
         self.added: dict[str, Tensor] = {}  # what has arrived at a read-out through whole-number synapses
+        self.still: dict[str, Tensor] = {}  # the host's part of a target, where it is the same at every step
         self.sent: dict[str, Tensor] = {}  # by receiver, the host's part at the last step
         self.neurons = {
             layer.value: IntegerNeurons(
@@ -196,14 +197,19 @@ class _Run:
         spikes = neurons.step(from_host + receiver.currents(self.spikes, self.batch), t, self.net.widths)
         self.spikes[node.name] = spikes
         sent = spikes * 2.0 ** (1 - neurons.neuron.num_levels) * receiver.threshold.double()
-        self.values[node.name] = self._receive(self.values.get(node.name), sent, t).to(receiver.threshold.dtype)
+        self.values[node.name] = self._receive(self.values.get(node.name), sent, t)
 
     def _host_part(self, receiver: Receiver, t: int) -> Tensor:
         """What the host knows to be at a target without the whole-number synapses: biases, inputs, graded units."""
-        analog = {s.value: self.values[s.value] for s in receiver.feed.sources if s.kind != "neurons"}
-        total = self.circuit.value(receiver.feed, analog, self.batch)
+        feed = receiver.feed
+        analog = {s.value: self.values[s.value] for s in feed.sources if s.kind != "neurons"}
+        moves = any(s.moves for s in feed.sources if s.kind != "neurons") or receiver.host
+        if not moves and feed.target in self.still:
+            return self.still[feed.target]
+        total = self.circuit.value(feed, analog, self.batch) if analog else self.circuit.constant(feed)
         for path, _ in receiver.host:
-            total = total + self.circuit.along(path, self.values[path.source.value], self.batch)
+            total = total + self.circuit.along(path, self.values[path.source.value].to(total.dtype), self.batch)
+        self.still[feed.target] = total
         return total
 
     def _value(self, name: str, t: int, heard: dict[str, Tensor]) -> Any:
@@ -211,7 +217,8 @@ class _Run:
         if name in self.known:
             return self.known[name]
         if name not in self.net.receivers or name in self.values:
-            return self.values[name]
+            value, meta = self.values[name], self.circuit.program.metas[name]
+            return value.to(meta.dtype) if isinstance(meta, Meta) else value
         if name not in heard:
             receiver = self.net.receivers[name]
             current = self.net.widths.fit(f"{name} read-out", receiver.currents(self.spikes, self.batch))
