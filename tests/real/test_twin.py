@@ -19,7 +19,7 @@ import spikecast
 from spikecast import Config
 from spikecast.hardware import twin
 
-CASES = {"ResNet-20": (16, 8), "SqueezeNet": (2, 4), "ViT-Tiny": (1, 4)}  # images, steps
+CASES = {"ResNet-20": (8, 8), "SqueezeNet": (2, 4), "ViT-Tiny": (1, 4)}  # images, steps
 
 
 @pytest.mark.parametrize("name", CASES)
