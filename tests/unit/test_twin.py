@@ -149,3 +149,22 @@ def test_kinds_of_units() -> None:
     assert found["aten.tanh"] is Unit.GRADED
     assert found["aten.linear"] is found["aten.masked_fill"] is found["aten.add"] is Unit.LINEAR
     assert found["spikecast.neuron"] is Unit.NEURON
+
+
+def test_it_can_follow_given_spikes() -> None:
+    """The wires carry what it was told to send, and the levels say what the neurons would have fired by themselves."""
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).double().eval(), torch.randn(2, 4).double()
+    snn = convert(model, [x], Config(num_steps=6, num_levels=4))
+    (site,) = snn.sites
+    free, recorded = twin(snn).trace(x), snn.record(x)[site]
+    same = twin(snn).trace(x, follow={site: recorded.levels})
+    torch.testing.assert_close(same.answer, free.answer)
+    assert torch.equal(same.levels[site], free.levels[site])
+    late = recorded.levels.clone()
+    late[0] = 0  # as if the first spikes were lost: the neurons know, and make up for it
+    other = twin(snn).trace(x, follow={site: late})
+    spikes = next(n.name for n in snn.plan.program.nodes if n.kwargs.get("site") == site)
+    assert not other.signals[spikes][0].any()
+    assert torch.equal(other.levels[site][0], free.levels[site][0])
+    lost = free.levels[site][0] > 0
+    assert (other.levels[site][1][lost] > 0).all()
