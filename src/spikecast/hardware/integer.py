@@ -179,7 +179,8 @@ class _Run:
             if node.target == NEURON:
                 self._fire(node, t)
             elif node.name in self.circuit.sources:
-                node = Node(node.name, node.target, recast(node.args, None, self.device), node.kwargs)
+                args, kwargs = recast((node.args, dict(node.kwargs)), None, self.device)
+                node = Node(node.name, node.target, args, kwargs)
                 self.values[node.name] = call(node, [self._value(name, t, heard) for name in node.inputs])
         outputs = self.circuit.program.outputs
         return [self._value(out.name, t, heard) if isinstance(out, Ref) else out for out in outputs]
