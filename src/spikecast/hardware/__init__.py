@@ -1,16 +1,29 @@
-"""What event-driven hardware sees of a converted network: its circuit, the events on its wires, an event simulator."""
+"""What hardware sees of a converted network: its circuit, signals and events on its wires, integers."""
 
 from typing import TYPE_CHECKING, Any
 
 from spikecast.hardware.circuit import Circuit
 from spikecast.hardware.event_files import load_events
 from spikecast.hardware.events import Events
+from spikecast.hardware.integer import IntegerNetwork
 from spikecast.hardware.recording import record_events, stream_events
+from spikecast.hardware.twin import Trace, Twin, twin
 
 if TYPE_CHECKING:
     from spikecast.hardware.simulator import Simulator
 
-__all__ = ["Circuit", "Events", "Simulator", "load_events", "record_events", "stream_events"]
+__all__ = [
+    "Circuit",
+    "Events",
+    "IntegerNetwork",
+    "Simulator",
+    "Trace",
+    "Twin",
+    "load_events",
+    "record_events",
+    "stream_events",
+    "twin",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,237 @@
+"""Synapses in whole numbers: weights of a few bits with one power of two per output channel, for thresholds of 1.
+
+A path from neurons to a target is W·θ_in/θ_out in units of the thresholds at both ends. Spikes are ±2**-k, so what
+arrives is made by adding, subtracting and shifting weights. Shortcuts and averages are diagonal synapses; their weight
+θ_in/θ_out (times 1/k for a mean of k) is not a power of two, hence as fixed-point as any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spikecast.graph.fanout import is_convolution
+from spikecast.graph.program import Node
+from spikecast.graph.roles import Role
+from spikecast.hardware.circuit import Circuit
+from spikecast.hardware.parts import Link, Path
+from spikecast.hardware.units import call
+
+UNUSED = -(2**20)  # exponent of a target's entry that a path does not reach
+_PROBES = 24
+
+
+class FoldError(Exception):
+    """Why a path has no fixed-point weights; the host takes it then, and the report says so."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Ops that move, pick, pad or average: `multiple` times their result is whole where their input is."""
+
+    circuit: Circuit
+    links: tuple[Link, ...]
+    multiple: int
+
+    def __call__(self, value: Tensor) -> Tensor:
+        return walk(self.circuit, self.links, value, self.circuit.batch)
+
+    def whole(self, value: Tensor, batch: int) -> Tensor:
+        return (walk(self.circuit, self.links, value, batch) * self.multiple).round() if self.links else value
+
+
+@dataclass(frozen=True)
+class Synapse:
+    """Whole weights between a layer of neurons and a target.
+
+    What arrives is in units of 2**-(exponent + n - 1) of the target's threshold, with the n levels of the source;
+    `exponent` broadcasts against the target. Without an op the weights are diagonal, one for each entry of the target.
+    """
+
+    path: Path
+    before: Moves
+    node: Node | None
+    after: Moves
+    weight: Tensor
+    exponent: Tensor
+    num_levels: int
+
+    def currents(self, spikes: Tensor, batch: int) -> Tensor:
+        """What spikes ±2**(n-1-k) add to the target: whole numbers.
+
+        The sums are done in floats, which hold every whole number up to 2**24 or 2**53 and have fast convolutions.
+        """
+        moved = self.before.whole(spikes.to(self.weight.dtype), batch)
+        if self.node is None:
+            return (moved * self.weight).long()
+        return self.after.whole(_weighted(self.node, self.before.circuit, moved, self.weight), batch).long()
+
+
+def synapse(
+    circuit: Circuit,
+    path: Path,
+    threshold_in: Tensor,
+    threshold_out: Tensor,
+    num_levels: int,
+    axis: int | None,
+    bits: int,
+) -> Synapse:
+    """The path in whole numbers, or `FoldError` with the reason.
+
+    Thresholds broadcast against one sample with its batch axis; `axis` is that of the target's channels.
+    """
+    at = [i for i, link in enumerate(path.links) if link.role is Role.SYNAPSE]
+    others = [link for link in path.links if link.role not in (Role.SYNAPSE, Role.SHAPE, Role.SUM)]
+    if len(at) > 1 or others:
+        raise FoldError("two weighted ops in a row" if len(at) > 1 else f"{others[0].node.op} scales on the way")
+    first = at[0] if at else len(path.links)
+    source = circuit.blank(path.source.value).double()
+    before = _moves(circuit, path.links[:first], source)
+    fan_in = _carried(before, threshold_in.double().expand(source.shape))
+    target = circuit.blank(path.target).double()
+    goal = threshold_out.double().expand(target.shape)
+    if not at:
+        weight, exponent = _fixed(fan_in / goal / before.multiple, _channel_dims(target, axis), bits)
+        exponent = exponent.expand(target.shape).masked_fill(fan_in == 0, UNUSED)
+        return Synapse(path, before, None, _moves(circuit, (), target), slim(weight), slim(exponent), num_levels)
+    node = path.links[first].node
+    weight = _weight_of(circuit, node)
+    out = _weighted(node, circuit, before(source), weight)
+    after = _moves(circuit, path.links[first + 1 :], out)
+    back = _per_channel(_pulled_back(after, out, goal), node, out)
+    normal = weight * _by_input(_per_channel(fan_in, node, before(source)), node, weight)
+    shape = [-1, *([1] * (weight.dim() - 1))]
+    normal = normal / back.reshape(shape) / (before.multiple * after.multiple)
+    whole, power = _fixed(normal, tuple(range(1, weight.dim())), bits)
+    spread = power.double().reshape(_channel_shape(node, out)).expand(out.shape)
+    reached = after(torch.ones_like(out)) != 0
+    exponent = torch.where(reached, _carried(after, spread + 4096) - 4096, UNUSED).round().long()
+    largest = whole.flatten(1).abs().sum(1).max() * (before.multiple * after.multiple << num_levels)
+    whole = whole.float() if largest < 2**24 else whole
+    return Synapse(path, before, node, after, whole, slim(exponent), num_levels)
+
+
+def slim(value: Tensor) -> Tensor:
+    """One entry for all along an axis where they are equal: a batch, merged with whatever, may then have any size."""
+    for axis in range(value.dim()):
+        first = value.narrow(axis, 0, min(1, value.shape[axis]))
+        value = first if bool((value == first).all()) else value
+    return value
+
+
+def walk(circuit: Circuit, links: Sequence[Link], value: Tensor, batch: int) -> Tensor:
+    """A value along some ops, with zeros for all else that depends on the data."""
+    known = circuit.forms.frame(batch).values
+    for link in links:
+        values = [
+            value if i == link.position else known[n] if n in known else circuit.blank(n, batch)
+            for i, n in enumerate(link.node.inputs)
+        ]
+        value = call(link.node, values)
+    return value
+
+
+def _moves(circuit: Circuit, links: tuple[Link, ...], blank: Tensor) -> Moves:
+    """The ops as moves; refused where they are something else."""
+    multiple = 1
+    with torch.enable_grad():
+        x = blank.detach().requires_grad_()
+        y = walk(circuit, links, x, circuit.batch)
+        if not isinstance(y, Tensor):
+            raise FoldError("an op on the way has several results")
+        if bool(y.detach().any()):
+            raise FoldError("a constant is put in on the way")
+        for i in {round(k * (y.numel() - 1) / (_PROBES - 1)) for k in range(_PROBES)} if links else ():
+            (taps,) = torch.autograd.grad(y.flatten()[i], x, retain_graph=True)
+            used = taps[taps != 0]
+            if used.numel():
+                if bool((used < 0).any()):
+                    raise FoldError("a sign changes on the way")
+                multiple = max(multiple, round(1 / float(used.min())))
+    probe = torch.randint(-99, 100, blank.shape, generator=torch.Generator().manual_seed(0)).to(blank)
+    result = walk(circuit, links, probe, circuit.batch) * multiple
+    if not torch.allclose(result, result.round(), rtol=0, atol=1e-4):
+        raise FoldError("its averages have no common divisor")
+    return Moves(circuit, links, multiple)
+
+
+def _carried(moves: Callable[[Tensor], Tensor], scale: Tensor) -> Tensor:
+    """The scale of each entry behind some moves; 0 where nothing arrives. Entries of different scale may not meet."""
+    share = moves(torch.ones_like(scale))
+    mean = moves(scale) / share.masked_fill(share == 0, 1)
+    square = moves(scale.square()) / share.masked_fill(share == 0, 1)
+    if not torch.allclose(square, mean.square(), rtol=1e-5):
+        raise FoldError("neurons of different thresholds meet in one sum; convert with granularity='layer'")
+    return mean
+
+
+def _pulled_back(after: Moves, out: Tensor, goal: Tensor) -> Tensor:
+    """The threshold that each entry of a weighted op's result meets behind the moves after it."""
+    with torch.enable_grad():
+        x = torch.zeros_like(out).requires_grad_()
+        y = after(x)
+
+        def transpose(value: Tensor) -> Tensor:
+            if not after.links:
+                return value
+            (found,) = torch.autograd.grad(y, x, value, retain_graph=True)
+            return found
+
+        return _carried(transpose, goal)
+
+
+def _weight_of(circuit: Circuit, node: Node) -> Tensor:
+    known = circuit.forms.frame(circuit.batch).values
+    plain = node.op == "aten.linear" or (
+        is_convolution(node) and node.op in ("aten.conv1d", "aten.conv2d", "aten.conv3d")
+    )
+    if not plain or node.inputs[1] not in known:
+        raise FoldError(f"{node.op} is none of linear, conv1d, conv2d and conv3d with fixed weights")
+    weight: Tensor = known[node.inputs[1]]
+    return weight.double()
+
+
+def _weighted(node: Node, circuit: Circuit, value: Tensor, weight: Tensor) -> Tensor:
+    """The op without its bias on other weights."""
+    known = circuit.forms.frame(circuit.batch).values
+    rest = [torch.zeros_like(known[n], dtype=weight.dtype) for n in node.inputs[2:]]
+    found: Tensor = call(node, [value, weight, *rest])
+    return found
+
+
+def _channel_shape(node: Node, value: Tensor) -> list[int]:
+    axis = value.dim() - 1 if node.op == "aten.linear" else value.dim() - (int(node.op[-2]) + 1)
+    return [-1 if i == axis else 1 for i in range(value.dim())]
+
+
+def _per_channel(scale: Tensor, node: Node, value: Tensor) -> Tensor:
+    """One number per channel of a weighted op's input or output; refused where they differ inside a channel."""
+    axis = _channel_shape(node, value).index(-1)
+    flat = scale.movedim(axis, 0).flatten(1)
+    high = flat.amax(1)
+    low = flat.masked_fill(flat == 0, math.inf).amin(1)
+    if bool(((high > 0) & ((high - low) > 1e-5 * high)).any()):
+        raise FoldError("one channel has several thresholds; convert with granularity='channel' or 'layer'")
+    return high.masked_fill(high == 0, 1.0)
+
+
+def _by_input(per_channel: Tensor, node: Node, weight: Tensor) -> Tensor:
+    """Scales of input channels as the weights see them: a filter of a group reads the channels of that group."""
+    groups = per_channel.numel() // weight.shape[1]
+    by_group = per_channel.reshape(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
+    return by_group.reshape(weight.shape[0], weight.shape[1], *([1] * (weight.dim() - 2)))
+
+
+def _channel_dims(target: Tensor, axis: int | None) -> tuple[int, ...]:
+    return tuple(i for i in range(target.dim()) if i != axis)
+
+
+def _fixed(value: Tensor, dims: tuple[int, ...], bits: int) -> tuple[Tensor, Tensor]:
+    """Whole numbers of so many bits, and the power of two they were multiplied by: one for each channel."""
+    largest = value.abs().amax(dims, keepdim=True)
+    exponent = ((2 ** (bits - 1) - 1) / largest.masked_fill(largest == 0, 1.0)).log2().floor()
+    return (value * torch.exp2(exponent)).round(), exponent.long()

@@ -1,0 +1,237 @@
+"""A converted network in whole numbers: every base threshold is 1, weights have a few bits, synapses add and shift.
+
+Neurons and the synapses between them are integers. The host computes in floating point what is left: graded units, what
+lies before the first neurons (sent once, as currents), and paths that have no fixed-point weights; `report` names them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import ConfigError, DataError
+from spikecast.graph.inputs import batch_size
+from spikecast.graph.program import NEURON, Meta, Node, Ref
+from spikecast.graph.structure import unflatten
+from spikecast.hardware.circuit import Circuit
+from spikecast.hardware.fixed_point import FoldError, Synapse, synapse
+from spikecast.hardware.integer_neuron import Division, IntegerNeurons, Overflow, Widths, gain
+from spikecast.hardware.parts import Feed, Path
+from spikecast.hardware.units import call, recast
+from spikecast.network import checked_steps
+from spikecast.outputs import stacked
+
+if TYPE_CHECKING:
+    from spikecast.network import SpikingNetwork
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """What arrives at a value: whole-number synapses, and what the host has to send."""
+
+    feed: Feed
+    threshold: Tensor
+    synapses: tuple[Synapse, ...]
+    host: tuple[tuple[Path, str], ...]  # paths from neurons that have no whole weights, and why
+    fraction: Tensor  # bits below 1 of what adds up there
+
+    def currents(self, spikes: dict[str, Tensor], batch: int) -> Tensor:
+        """The sum of what the spikes of this step add, in units of 2**-fraction: shifted weights added up."""
+        total = torch.zeros((), dtype=torch.int64)
+        for s in self.synapses:
+            shift = (self.fraction - s.exponent - (s.num_levels - 1)).clamp(0, 62)
+            total = total + (s.currents(spikes[s.path.source.value], batch) << shift)
+        return total
+
+
+@dataclass(frozen=True)
+class Report:
+    """Bits each register needed, overflows (if they were let pass), and paths left to the host with the reason."""
+
+    used: dict[str, int]
+    overflows: dict[str, int]
+    host: dict[str, str]
+
+
+class IntegerNetwork:
+    """The network as a chip with integer synapses and membranes would run it.
+
+    weight_bits    of every weight, sign included; each output channel of a synapse has a power of two of its own
+    membrane_bits  of membranes, estimates and read-outs, sign included
+    division       "divide" by t as the paper has it, or "shift": powers of two instead, see `integer_neuron`
+    overflow       "raise" where a register is too narrow, or "saturate" and count it in `report`
+    """
+
+    def __init__(
+        self,
+        network: SpikingNetwork,
+        *,
+        weight_bits: int = 8,
+        membrane_bits: int = 24,
+        division: Division = "divide",
+        overflow: Overflow = "raise",
+    ) -> None:
+        _check(network, weight_bits, membrane_bits, division, overflow)
+        self.network, self.division, self.bits = network, division, weight_bits
+        self.coding = network.config.coding
+        self.widths = Widths(membrane_bits, overflow)
+        self.circuit = Circuit(network)
+        self.names = {layer.value: layer.name for layer in self.circuit.layers}
+        self.receivers: dict[str, Receiver] = {}
+        one = torch.ones(())
+        for node in self.circuit.program.nodes:
+            if node.target == NEURON:
+                site = node.kwargs["site"]
+                self.receivers[node.name] = self._receiver(node.args[0].name, network.threshold(site), site)
+            elif node.name in self.circuit.sources:
+                for name in node.inputs:
+                    self._host_reads(name, one)
+        for name in self.circuit.program.output_names:
+            self._host_reads(name, one)
+
+    def _host_reads(self, name: str, one: Tensor) -> None:
+        if name in self.circuit.linear and name not in self.receivers:
+            self.receivers[name] = self._receiver(name, one, None)
+
+    def _receiver(self, target: str, threshold: Tensor, site: str | None) -> Receiver:
+        feed, found, host = self.circuit.feed(target), [], []
+        # a current from the host is rounded to what lies below the smallest level by as much as a weight has bits
+        least = self.network.neurons[site].num_levels + self.bits - 2 if site else 0
+        axis = self.network.sites[site].axis if site else None
+        for path in self.circuit.paths(feed):
+            sender = path.source.site
+            if sender is None:
+                continue
+            levels, base = self.network.neurons[sender].num_levels, self.network.threshold(sender)
+            try:
+                found.append(synapse(self.circuit, path, base, threshold, levels, axis, self.bits))
+            except FoldError as reason:
+                host.append((path, str(reason)))
+        fraction = torch.full([1] * self.circuit.blank(target).dim(), least)
+        for s in found:
+            fraction = fraction.maximum(s.exponent + s.num_levels - 1)
+        return Receiver(feed, threshold, tuple(found), tuple(host), fraction)
+
+    @property
+    def report(self) -> Report:
+        """What the runs so far have shown."""
+        host = {f"{p.source.value} -> {p.target}": why for r in self.receivers.values() for p, why in r.host}
+        return Report(dict(self.widths.used), dict(self.widths.overflows), host)
+
+    @torch.no_grad()
+    def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
+        """The answer after each step, in the form of `SpikingNetwork.run`."""
+        plan, tensors = self.network.prepare_call(args, kwargs)
+        total = checked_steps(self.network.config.num_steps if num_steps is None else num_steps)
+        sizes = [tuple(t.shape[1:]) for t in tensors]
+        if plan.program is not self.circuit.program or sizes != [tuple(s[1:]) for s in self.circuit.sizes]:
+            raise DataError(
+                f"inputs of {sizes} per sample: integer weights were made for {self.circuit.sizes}; give those"
+            )
+        run = _Run(self, tensors)
+        answers = [run.advance(t) for t in range(1, total + 1)]
+        leaves = [stacked(list(leaf)) for leaf in zip(*answers, strict=True)]
+        return unflatten(plan.program.output_structure, leaves)
+
+
+def _check(network: SpikingNetwork, weight_bits: int, membrane_bits: int, division: str, overflow: str) -> None:
+    for name, value, low, high in (("weight_bits", weight_bits, 2, 16), ("membrane_bits", membrane_bits, 4, 48)):
+        if type(value) is not int or not low <= value <= high:
+            raise ConfigError(f"{name}={value!r} must be a whole number from {low} to {high}")
+    for name, word, allowed in (("division", division, Division), ("overflow", overflow, Overflow)):
+        if word not in get_args(allowed):
+            raise ConfigError(f"{name}={word!r} must be one of {', '.join(map(repr, get_args(allowed)))}")
+    if division == "shift" and network.config.coding == "rate":
+        raise ConfigError("division='shift' with rate coding: its neurons never divide; leave division='divide'")
+
+
+class _Run:
+    """One input on its way: spikes of this step, and what the host knows of each source."""
+
+    def __init__(self, network: IntegerNetwork, tensors: list[Tensor]) -> None:
+        self.net, self.circuit = network, network.circuit
+        program = self.circuit.program
+        self.batch = (batch_size(program, tensors) if program.batch_symbols else None) or self.circuit.batch
+        self.device = tensors[0].device
+        self.known = self.circuit.forms.frame(self.batch).values
+        self.values: dict[str, Any] = {i.name: x for i, x in zip(program.inputs, tensors, strict=True)}
+        self.spikes: dict[str, Tensor] = {}
+        self.added: dict[str, Tensor] = {}  # what has arrived at a read-out through whole-number synapses
+        self.still: dict[str, Tensor] = {}  # the host's part of a target, where it is the same at every step
+        self.sent: dict[str, Tensor] = {}  # by receiver, the host's part at the last step
+        self.neurons = {
+            layer.value: IntegerNeurons(
+                layer.name,
+                layer.neuron,
+                network.receivers[layer.value].threshold,
+                network.receivers[layer.value].fraction,
+                network.division,
+            )
+            for layer in self.circuit.layers
+        }
+
+    def advance(self, t: int) -> list[Any]:
+        heard: dict[str, Tensor] = {}
+        for node in self.circuit.program.nodes:
+            if node.target == NEURON:
+                self._fire(node, t)
+            elif node.name in self.circuit.sources:
+                args, kwargs = recast((node.args, dict(node.kwargs)), None, self.device)
+                node = Node(node.name, node.target, args, kwargs)
+                self.values[node.name] = call(node, [self._value(name, t, heard) for name in node.inputs])
+        outputs = self.circuit.program.outputs
+        return [self._value(out.name, t, heard) if isinstance(out, Ref) else out for out in outputs]
+
+    def _fire(self, node: Node, t: int) -> None:
+        receiver, neurons = self.net.receivers[node.name], self.neurons[node.name]
+        value = self._host_part(receiver, t).double() / receiver.threshold.double()
+        before = self.sent.get(node.name, torch.zeros_like(value))
+        if self.net.coding == "rate":
+            signal = t * value - (t - 1) * before
+        else:
+            signal = (value - before) / gain(t, self.net.division)
+        self.sent[node.name] = value
+        from_host = (signal * torch.exp2(receiver.fraction.double())).round().long()
+        spikes = neurons.step(from_host + receiver.currents(self.spikes, self.batch), t, self.net.widths)
+        self.spikes[node.name] = spikes
+        sent = spikes * 2.0 ** (1 - neurons.neuron.num_levels) * receiver.threshold.double()
+        self.values[node.name] = self._receive(self.values.get(node.name), sent, t)
+
+    def _host_part(self, receiver: Receiver, t: int) -> Tensor:
+        """What the host knows to be at a target without the whole-number synapses: biases, inputs, graded units."""
+        feed = receiver.feed
+        analog = {s.value: self.values[s.value] for s in feed.sources if s.kind != "neurons"}
+        moves = any(s.moves for s in feed.sources if s.kind != "neurons") or receiver.host
+        if not moves and feed.target in self.still:
+            return self.still[feed.target]
+        total = self.circuit.value(feed, analog, self.batch) if analog else self.circuit.constant(feed)
+        for path, _ in receiver.host:
+            total = total + self.circuit.along(path, self.values[path.source.value].to(total.dtype), self.batch)
+        self.still[feed.target] = total
+        return total
+
+    def _value(self, name: str, t: int, heard: dict[str, Tensor]) -> Any:
+        """What the host reads: a source as it is, and at a read-out all that has arrived."""
+        if name in self.known:
+            return self.known[name]
+        if name not in self.net.receivers or name in self.values:
+            value, meta = self.values[name], self.circuit.program.metas[name]
+            return value.to(meta.dtype) if isinstance(meta, Meta) else value
+        if name not in heard:
+            receiver = self.net.receivers[name]
+            current = self.net.widths.fit(f"{name} read-out", receiver.currents(self.spikes, self.batch))
+            signal = current.double() * torch.exp2(-receiver.fraction.double())
+            self.added[name] = self._receive(self.added.get(name), signal, t)
+            value = self._host_part(receiver, t)
+            heard[name] = (value.double() + self.added[name]).to(value.dtype)
+        return heard[name]
+
+    def _receive(self, value: Tensor | None, signal: Tensor, t: int) -> Tensor:
+        if value is None:
+            return signal
+        if self.net.coding == "rate":
+            return (value * (t - 1) + signal) / t
+        return value + signal * gain(t, self.net.division)

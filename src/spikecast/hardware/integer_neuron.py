@@ -1,0 +1,133 @@
+"""A multi-threshold neuron in whole numbers: base threshold 1, levels by the exponent rule, spikes as sign and shift.
+
+The paper's two potentials are redundant, v[t] = t·m_r[t+1], so the state is v = t·(r_in - r_out) alone, and for a
+rectifying neuron its own t·r_out. From step to step both grow by t/(t-1):
+
+    divide  u + u/(t-1), rounded to the nearest: the paper's 1/t
+    shift   for chips that cannot divide: the gain 1/t gives way to 2**-floor(log2 t) at both ends of every wire, which
+            is as valid a code (what counts is that they agree) and makes u grow by a shift of one at t = 2, 4, 8, ...
+
+Rate coding needs neither: t·r only adds up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from spikecast.config import Coding
+from spikecast.errors import ConfigError
+from spikecast.theory.firing import floor_exponent, nearest_exponent
+from spikecast.theory.neuron import Neuron
+
+Division = Literal["divide", "shift"]
+Overflow = Literal["raise", "saturate"]
+GUARD = 10  # bits of an estimate below the smallest level
+SLACK = 6  # a spike may overshoot a bound by 2**-6 of the smallest level, which is more than rounding adds up to
+
+
+def gain(t: int, division: Division) -> float:
+    """What a signal of step t moves a wire's value by: 1/t, or a power of two near it."""
+    return 1 / t if division == "divide" else 2.0 ** (1 - t.bit_length())
+
+
+def grown(u: Tensor, t: int, coding: Coding, division: Division) -> Tensor:
+    """A value held as r/gain(t-1) as r/gain(t)."""
+    if coding == "rate" or t == 1:
+        return u
+    if division == "shift":
+        return u << (t.bit_length() - (t - 1).bit_length())
+    return u + torch.div(2 * u + (t - 1), 2 * (t - 1), rounding_mode="floor")
+
+
+@dataclass
+class Widths:
+    """How many bits each register has needed, sign included, and how often it had too few."""
+
+    bits: int
+    overflow: Overflow = "raise"
+    used: dict[str, int] = field(default_factory=dict)
+    overflows: dict[str, int] = field(default_factory=dict)
+
+    def fit(self, name: str, value: Tensor) -> Tensor:
+        """The value, if the register holds it; else an error, or the nearest it holds, and a note of it."""
+        largest = int(value.abs().max()) if value.numel() else 0
+        self.used[name] = max(self.used.get(name, 1), largest.bit_length() + 1)
+        limit = 2 ** (self.bits - 1) - 1
+        if largest <= limit:
+            return value
+        if self.overflow == "raise":
+            raise ConfigError(
+                f"{name} needs {largest.bit_length() + 1} bits and membrane_bits={self.bits}; give more bits, fewer "
+                "weight_bits, or overflow='saturate'"
+            )
+        self.overflows[name] = self.overflows.get(name, 0) + int((value.abs() > limit).sum())
+        return value.clamp(-limit, limit)
+
+
+class IntegerNeurons:
+    """The neurons of one site. `fraction` is the number of bits of a membrane below 1, for each entry."""
+
+    def __init__(self, name: str, neuron: Neuron, threshold: Tensor, fraction: Tensor, division: Division) -> None:
+        if neuron.firing_boundary != 0.75:
+            raise ConfigError(
+                f"site {name!r} has firing_boundary={neuron.firing_boundary}; only 0.75 is read off the leading bits: "
+                "convert with firing_boundary=0.75"
+            )
+        self.name, self.neuron, self.threshold, self.fraction, self.division = (
+            name,
+            neuron,
+            threshold,
+            fraction,
+            division,
+        )
+        self.offset = (neuron.initial_potential * torch.exp2(fraction.double())).round().long()
+        self.scale = neuron.num_levels - 1 + GUARD  # bits of an estimate below 1
+        self.membrane: Tensor | None = None
+        self.estimate: Tensor | None = None
+
+    def step(self, current: Tensor, t: int, widths: Widths) -> Tensor:
+        """Spikes ±2**(n-1-k), 0 for silence, for what arrived at step t."""
+        neuron = self.neuron
+        if self.membrane is None:
+            self.membrane, self.estimate = torch.zeros_like(current), torch.zeros_like(current)
+        assert self.estimate is not None
+        held = grown(self.membrane, t, neuron.coding, self.division) + current
+        held = widths.fit(f"{self.name} membrane", held)
+        potential = held + self.offset
+        shift = (nearest_exponent(potential.double()) - self.fraction).clamp(max=0)
+        predicted = grown(self.estimate, t, neuron.coding, self.division)
+        shift = self._guarded(shift, potential, predicted, t)
+        silent = (shift <= -neuron.num_levels) | (potential == 0)
+        if not neuron.signed:
+            silent |= potential < 0
+        sign = potential.sign().masked_fill(silent, 0)
+        shift = shift.masked_fill(silent, 0)
+        self.membrane = held - (sign << (self.fraction + shift))
+        if neuron.is_rectifier:
+            fired = predicted + (sign << (self.scale + shift))
+            fired = fired.maximum(self._bound(neuron.lower, t)).minimum(self._bound(neuron.upper, t))
+            self.estimate = widths.fit(f"{self.name} estimate", fired)
+        return sign << (neuron.num_levels - 1 + shift)
+
+    def _guarded(self, shift: Tensor, potential: Tensor, predicted: Tensor, t: int) -> Tensor:
+        """The largest spike that stays in the interval where the nearest would leave it."""
+        slack = 1 << (GUARD - SLACK)
+        negative = potential < 0
+        if math.isfinite(self.neuron.lower):
+            room = floor_exponent((predicted - self._bound(self.neuron.lower, t) + slack).double()) - self.scale
+            shift = torch.where(negative, shift.minimum(room), shift)
+        if math.isfinite(self.neuron.upper):
+            room = floor_exponent((self._bound(self.neuron.upper, t) - predicted + slack).double()) - self.scale
+            shift = torch.where(negative, shift, shift.minimum(room))
+        return shift
+
+    def _bound(self, bound: float, t: int) -> Tensor:
+        if not math.isfinite(bound):
+            return torch.full_like(self.threshold, math.copysign(2.0**62, bound), dtype=torch.float64).long()
+        division = self.division if self.neuron.coding == "differential" else "divide"
+        return (bound / self.threshold.double() / gain(t, division) * 2.0**self.scale).round().long()

@@ -1,0 +1,209 @@
+"""Networks in whole numbers: synapses that add and shift, levels off the leading bits, registers of bounded width."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from spikecast import Config, convert
+from spikecast.errors import ConfigError, DataError
+from spikecast.hardware.integer import IntegerNetwork
+from spikecast.hardware.integer_neuron import IntegerNeurons, Widths, gain, grown
+from spikecast.theory.firing import fire_argmin, level_value
+from spikecast.theory.neuron import Neuron, encode
+
+
+class Residual(nn.Module):
+    """A shortcut, a shortcut with a pad, an average, and a mean before the last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1, groups=2)
+        self.c, self.d = nn.Conv2d(4, 6, 3, padding=1, stride=2), nn.Linear(6, 5)
+
+    def forward(self, x):
+        x = self.a(x).relu()
+        x = (x + self.b(x)).relu()
+        x = (self.c(x) + F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 1, 1))).relu()
+        return self.d(F.avg_pool2d(x, 2).relu().mean((2, 3)))
+
+
+def residual(**settings):
+    torch.manual_seed(1)
+    model, x = Residual().eval().double(), torch.randn(8, 3, 8, 8).double()
+    return convert(model, [x], Config(num_steps=6, num_levels=4, **settings)), x
+
+
+def distance(ours, theirs):
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+@pytest.mark.parametrize("coding", ["differential", "rate"])
+@pytest.mark.parametrize("granularity", ["channel", "layer"])
+def test_wide_weights_are_the_float_network(coding, granularity) -> None:
+    snn, x = residual(coding=coding, granularity=granularity)
+    net = IntegerNetwork(snn, weight_bits=16, membrane_bits=40)
+    assert net.report.host == {}
+    assert distance(net.run(x), snn.run(x)) < 0.01
+    eight = IntegerNetwork(snn)
+    assert distance(eight.run(x), snn.run(x)) < 0.1
+    assert distance(eight.run(x)[-1], snn.analog(x)) < 0.15
+
+
+def test_weights_fit_and_have_one_exponent_per_channel() -> None:
+    snn, _ = residual()
+    net = IntegerNetwork(snn, weight_bits=8)
+    found = [s for r in net.receivers.values() for s in r.synapses]
+    assert sum(s.node is None for s in found) == 3  # two shortcuts, an average
+    for s in found:
+        assert torch.equal(s.weight, s.weight.round())
+        assert 64 <= s.weight.abs().max() <= 127
+        if s.node is not None and s.node.op == "aten.conv2d":
+            used = s.exponent.flatten(2)
+            assert torch.equal(used.amax(2), used.amin(2))
+
+
+def test_normalisation_makes_every_threshold_one() -> None:
+    snn, _ = residual()
+    net = IntegerNetwork(snn, weight_bits=12)
+    second = next(r for r in net.receivers.values() if len(r.synapses) == 2)
+    conv = next(s for s in second.synapses if s.node is not None)
+    weight = snn.execution(snn.plan.program).tensors[conv.node.inputs[1]]
+    theta = snn.threshold(conv.path.source.site).flatten()
+    by_filter = torch.stack([theta[:2], theta[:2], theta[2:], theta[2:]])[:, :, None, None]
+    expected = weight * by_filter / second.threshold.reshape(-1, 1, 1, 1)
+    scale = 2.0 ** conv.exponent[0, :, 0, 0].reshape(-1, 1, 1, 1)
+    assert (conv.weight / scale - expected).abs().max() <= (0.5 / scale).max() * 1.0001
+
+
+def test_a_synapse_adds_subtracts_and_shifts() -> None:
+    """The same currents from Python's integers, event by event, without a product."""
+    snn, _ = residual()
+    net = IntegerNetwork(snn)
+    conv = next(s for r in net.receivers.values() for s in r.synapses if s.node is not None and "conv" in s.node.op)
+    n, weight = conv.num_levels, conv.weight.long()
+    shape = (1, *net.circuit.blank(conv.path.source.value).shape[1:])
+    shifts, signs = torch.randint(0, n, shape), torch.randint(-1, 2, shape)
+    currents = conv.currents(signs << (n - 1 - shifts), 1)
+    filters, inputs, size = weight.shape[0], weight.shape[1], weight.shape[2]
+    groups, pad = shape[1] // inputs, 1
+    total: dict[tuple[int, int, int], int] = {}
+    for _, c, y, z in (signs != 0).nonzero().tolist():
+        for f in range(filters):
+            if f // (filters // groups) != c // inputs:
+                continue
+            for i in range(size):
+                for j in range(size):
+                    place = (f, y + pad - i, z + pad - j)
+                    part = int(weight[f, c % inputs, i, j]) << (n - 1 - int(shifts[0, c, y, z]))
+                    total[place] = total.get(place, 0) + (part if signs[0, c, y, z] > 0 else -part)
+    assert total
+    for (f, y, z), value in total.items():
+        if 0 <= y < currents.shape[2] and 0 <= z < currents.shape[3]:
+            assert int(currents[0, f, y, z]) == value
+
+
+@pytest.mark.parametrize("num_levels", [1, 4, 8])
+def test_levels_are_those_of_the_definition(num_levels) -> None:
+    neuron, fraction = Neuron(num_levels=num_levels), 12
+    potential = torch.arange(-3 << fraction, 3 << fraction)
+    neurons = IntegerNeurons("s", neuron, torch.ones(1), torch.full((1,), fraction), "divide")
+    spikes = neurons.step(potential, 1, Widths(32))
+    expected = level_value(fire_argmin(potential.double() / 2**fraction, num_levels), torch.float64)
+    assert torch.equal(spikes.double() / 2 ** (num_levels - 1), expected)
+    assert torch.equal(neurons.membrane, potential - (expected * 2**fraction).long())
+
+
+@pytest.mark.parametrize("interval", [(-float("inf"), float("inf")), (0.0, float("inf")), (0.0, 1.5), (-0.5, 1.0)])
+@pytest.mark.parametrize("coding", ["differential", "rate"])
+def test_a_neuron_over_time(coding, interval) -> None:
+    """Against the value view: inputs are multiples of 2**-20, so that only the division by t can round."""
+    lower, upper = interval
+    neuron = Neuron(coding=coding, num_levels=4, lower=lower, upper=upper)
+    inputs = (torch.randn(8, 400) * 2**20).round().double() / 2**20
+    encoded = encode(inputs, torch.ones(400).double(), neuron, want_levels=True)
+    neurons = IntegerNeurons("s", neuron, torch.ones(400), torch.full((400,), 30), "divide")
+    before, differ, widths = torch.zeros(400).double(), 0, Widths(48)
+    for t in range(1, 9):
+        now = inputs[t - 1]
+        signal = t * now - (t - 1) * before if coding == "rate" else t * (now - before)
+        spikes = neurons.step((signal * 2**30).round().long(), t, widths)
+        differ += int((spikes.double() / 8 != level_value(encoded.levels[t - 1], torch.float64)).sum())
+        before = now
+    assert differ <= 4
+    assert 30 < widths.used["s membrane"] < 40
+
+
+def test_gains() -> None:
+    assert [gain(t, "shift") for t in range(1, 9)] == [1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0.125]
+    u = torch.tensor([-7, -3, 0, 3, 8])
+    assert grown(u, 1, "differential", "divide").tolist() == u.tolist()
+    assert grown(u, 2, "differential", "divide").tolist() == (2 * u).tolist()
+    assert grown(u, 5, "differential", "divide").tolist() == [-9, -4, 0, 4, 10]  # u + u/4, halves upwards
+    assert grown(u, 3, "differential", "shift").tolist() == u.tolist()
+    assert grown(u, 4, "differential", "shift").tolist() == (2 * u).tolist()
+    assert grown(u, 4, "rate", "divide").tolist() == u.tolist()
+
+
+def test_without_division_it_still_converges() -> None:
+    snn, x = residual()
+    errors = [distance(y, snn.analog(x)) for y in IntegerNetwork(snn, weight_bits=12, division="shift").run(x)]
+    assert errors[-1] < 0.1
+    assert errors[-1] < errors[0] / 2
+
+
+def test_overflow_is_reported() -> None:
+    snn, x = residual()
+    with pytest.raises(ConfigError, match=r"membrane needs \d+ bits and membrane_bits=9"):
+        IntegerNetwork(snn, membrane_bits=9).run(x)
+    net = IntegerNetwork(snn, membrane_bits=9, overflow="saturate")
+    assert net.run(x).isfinite().all()
+    assert sum(net.report.overflows.values()) > 0
+    assert max(net.report.used.values()) > 9
+
+
+def test_what_cannot_be_folded_is_left_to_the_host() -> None:
+    snn, x = residual(granularity="neuron")
+    net = IntegerNetwork(snn, weight_bits=16, membrane_bits=40)
+    assert "granularity='channel'" in next(iter(net.report.host.values()))
+    assert distance(net.run(x), snn.run(x)) < 0.01
+
+
+class Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm = nn.Linear(6, 6), nn.LayerNorm(6)
+        self.mix, self.out = nn.MultiheadAttention(6, 2, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.norm(x + F.gelu(self.inner(x)))
+        return self.out(x + self.mix(x, x, x, need_weights=False)[0]), x.mean(1)
+
+
+@pytest.mark.parametrize("coding", ["differential", "rate"])
+def test_graded_units_stay_on_the_host(coding) -> None:
+    model, x = Tokens().eval().double(), torch.randn(3, 4, 6).double()
+    snn = convert(model, [x], Config(num_steps=5, num_levels=6, coding=coding))
+    ours, theirs = IntegerNetwork(snn, weight_bits=16, membrane_bits=40).run(x), snn.run(x)
+    assert [y.shape for y in ours] == [y.shape for y in theirs]
+    assert all(distance(a, b) < 0.02 for a, b in zip(ours, theirs, strict=True))
+
+
+def test_mistakes() -> None:
+    snn, x = residual()
+    for settings, text in (
+        ({"weight_bits": 1}, "weight_bits=1"),
+        ({"membrane_bits": 64}, "membrane_bits=64"),
+        ({"division": "guess"}, "'guess'"),
+        ({"overflow": "wrap"}, "'wrap'"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            IntegerNetwork(snn, **settings)
+    with pytest.raises(DataError):
+        IntegerNetwork(snn).run(torch.randn(2, 3, 6, 6).double())
+    with pytest.raises(ConfigError, match="firing_boundary"):
+        IntegerNetwork(residual(firing_boundary=0.7)[0]).run(x)
+    with pytest.raises(ConfigError, match="never divide"):
+        IntegerNetwork(residual(coding="rate")[0], division="shift")
