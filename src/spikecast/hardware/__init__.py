@@ -1,4 +1,4 @@
-"""What hardware sees of a converted network: its circuit, signals and events on its wires, integers."""
+"""What hardware sees of a converted network: its circuit, signals and events on its wires, integers, NIR files."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,6 +6,7 @@ from spikecast.hardware.circuit import Circuit
 from spikecast.hardware.event_files import load_events
 from spikecast.hardware.events import Events
 from spikecast.hardware.integer import IntegerNetwork
+from spikecast.hardware.nir import check_nir, export_nir, load_nir
 from spikecast.hardware.recording import record_events, stream_events
 from spikecast.hardware.twin import Trace, Twin, twin
 
@@ -19,7 +20,10 @@ __all__ = [
     "Simulator",
     "Trace",
     "Twin",
+    "check_nir",
+    "export_nir",
     "load_events",
+    "load_nir",
     "record_events",
     "stream_events",
     "twin",
