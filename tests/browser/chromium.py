@@ -113,7 +113,9 @@ class Browser:
 
     def size(self, width: int, height: int = 900, *, dark: bool = False, scale: float = 1) -> None:
         """How large the page is, and whether its reader likes it dark."""
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False)
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", media="", features=[scheme])
 
@@ -125,10 +127,10 @@ class Browser:
 
     def mouse(self, selector: str, x: float = 0.5, y: float = 0.5, *, click: bool = False) -> None:
         """Point at a place inside an element (0..1 from its left and top), and click."""
-        left, top, width, height = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center', behavior: 'instant'}});"
-            " const r = e.getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; })()"
-        )
+        find = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{find}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        box = f"(({{left, top, width, height}}) => [left, top, width, height])({find}.getBoundingClientRect())"
+        left, top, width, height = self.run(box)
         place = {"x": left + x * width, "y": top + y * height}
         self.send("Input.dispatchMouseEvent", type="mouseMoved", **place)
         for kind in ("mousePressed", "mouseReleased") if click else ():

@@ -15,11 +15,11 @@ MOST_ROWS = 3000
 
 _KINDS = {
     Role.SHAPE: ("shape", "moves or averages"),
-    Role.AFFINE: ("affine", "scale or shift by constants"),
-    Role.SUM: ("affine", "sum of activations"),
+    Role.AFFINE: ("affine", "scale or shift"),
+    Role.SUM: ("affine", "sum"),
     Role.PRODUCT: ("graded", "elementwise product"),
     Role.NONLINEAR: ("graded", "nonlinear unit"),
-    Role.RECTIFIER: ("analog", "rectifier left analog"),
+    Role.RECTIFIER: ("analog", "analog rectifier"),
 }
 
 
@@ -36,8 +36,8 @@ def kind_of(node: Node, role: Role | None, network: SpikingNetwork, rows: Mappin
     if role in (Role.SYNAPSE, Role.MATMUL):
         row = rows.get(node.name)
         by_spikes = network.plan.fed.get(node.name) == "spikes" or (row is not None and row.status == "spiking")
-        what = "synapse" if role is Role.SYNAPSE else "product of two activations"
-        return ("synapse", f"{what}, fed by spikes") if by_spikes else ("analog", f"{what}, fed by analog values")
+        what = "synapse" if role is Role.SYNAPSE else "activation product"
+        return ("synapse", what) if by_spikes else ("analog", f"analog {what}")
     return ("graded", "unknown op") if role is None else _KINDS.get(role, ("shape", ""))
 
 

@@ -39,7 +39,7 @@ def page(report: ReportData) -> str:
         preset=PRESET,
         steps=_steps(report),
         command=escape(report.command),
-        facts=_facts({"Made": report.made, **report.versions}),
+        facts=_facts({"made": report.made.replace("T", " ").replace("+00:00", " UTC"), **report.versions}),
         configs="".join(_config(network) for network in report.networks),
     )
 
@@ -66,10 +66,11 @@ def _digest(text: str) -> str:
 def _lede(report: ReportData) -> str:
     best = best_of(report)
     steps, ratio = len(best.agreement), best.energy[PRESET]["ratio"][-1]
+    ours, anns = _percent(best.steps[report.metric][-1]), _percent(report.ann[report.metric])
     return (
         f"After <b>{steps} time-steps</b> the spiking network <b>{escape(best.name)}</b> reaches "
-        f"<b>{_percent(best.steps[report.metric][-1])}</b> where the ANN has {_percent(report.ann[report.metric])}, agrees "
-        f"with it on {_percent(best.agreement[-1])} of the answers, and spends {_percent(ratio, 0)} of its energy."
+        f"<b>{ours}</b> where the ANN has {anns}, agrees with it on {_percent(best.agreement[-1])} of the answers, and "
+        f"spends {_percent(ratio, 0)} of its energy."
     )
 
 
@@ -81,7 +82,7 @@ def _figures(report: ReportData, metric: str) -> str:
         (f"{100 * report.ann[report.metric]:.1f}", "%", f"{metric}, ANN"),
         (f"{100 * best.steps[report.metric][-1]:.1f}", "%", f"{metric}, SNN after {steps} steps"),
         (f"{100 * best.agreement[-1]:.1f}", "%", "Agreement of the two"),
-        (*si(energy["snn"][-1], "J").split(" "), f"per sample; ANN {si(energy['ann'], 'J')}"),
+        (*si(energy["snn"][-1], "J").split(" "), f"Energy, SNN; ANN {si(energy['ann'], 'J')}"),
     )
     return "".join(
         f"<div><dt>{escape(what)}</dt><dd>{escape(number)}<small>{escape(unit)}</small></dd></div>"
@@ -93,21 +94,23 @@ def _steps(report: ReportData) -> str:
     """A row for the ANN and for each network, a column for each step, or for 1, 2, 4, ... where they are many."""
     longest = max(len(n.agreement) for n in report.networks)
     chosen = [t for t in range(1, longest + 1) if longest <= 8 or t & (t - 1) == 0 or t == longest]
-    heads = "".join(f'<th scope="col">T = {t}</th>' for t in chosen)
+    heads = "".join(f'<th scope="col"><span class="sr">after step </span>{t}</th>' for t in chosen)
     extra = "".join(f'<th scope="col"{c}>{name}</th>' for name, c in _EXTRA)
-    ann = f'<tr class="reference"><th scope="row">ANN</th><td colspan="{len(chosen)}">{_percent(report.ann[report.metric])}</td>'
-    ann += f'<td class="gap"></td><td>{si(report.networks[0].energy[PRESET]["ann"], "J")}</td><td></td><td></td></tr>'
+    figure, joules = f"{100 * report.ann[report.metric]:.1f}", si(report.networks[0].energy[PRESET]["ann"], "J")
+    blank = "<td></td>" * (len(chosen) - 1)
+    ann = f'<th scope="row">ANN</th><td>{figure}</td>{blank}<td class="gap"></td><td>{joules}</td><td></td><td></td>'
     rows = "".join(_step_row(n, i, report, chosen) for i, n in enumerate(report.networks))
-    return f'<thead><tr><th scope="col">Network</th>{heads}{extra}</tr></thead><tbody>{ann}{rows}</tbody>'
+    body = f'<tbody><tr class="reference">{ann}</tr>{rows}</tbody>'
+    return f'<thead><tr><th scope="col">Network</th>{heads}{extra}</tr></thead>{body}'
 
 
-_EXTRA = (("Agreement", ' class="gap"'), ("Energy", ""), ("of the ANN’s", ""), ("Spikes per neuron", ""))
+_EXTRA = (("Agreement", ' class="gap"'), ("Energy", ""), ("of ANN", ""), ("Spikes/neuron", ""))
 
 
 def _step_row(network: NetworkData, i: int, report: ReportData, chosen: Iterable[int]) -> str:
     values = network.steps[report.metric]
     energy = network.energy[PRESET]
-    cells = [f"<td>{_percent(values[t - 1])}</td>" if t <= len(values) else "<td>–</td>" for t in chosen]
+    cells = [f"<td>{100 * values[t - 1]:.1f}</td>" if t <= len(values) else "<td>–</td>" for t in chosen]
     cells.append(f'<td class="gap">{_percent(network.agreement[-1])}</td>')
     costs = (si(energy["snn"][-1], "J"), _percent(energy["ratio"][-1], 0), f"{network.spikes_per_neuron[-1]:.2f}")
     cells += [f"<td>{text}</td>" for text in costs]

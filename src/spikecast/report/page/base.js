@@ -61,6 +61,10 @@ function ticks(low, high, about) {
   return found;
 }
 
+/** The end of a long name, which is where names differ. */
+const tail = (name, most) => (name.length > most ? `…${name.slice(1 - Math.max(most, 4))}` : name);
+const narrow = () => innerWidth <= 760;
+
 let serial = 0;
 /** Radio buttons that look like one control. */
 function segments(name, options, chosen, pick) {

@@ -30,7 +30,7 @@ function curveScale(series, width, height) {
 function curveAxes(scale) {
   const { box, width, height } = scale;
   const parts = [];
-  const rough = ticks(scale.low, scale.high, Math.max(3, height / 70));
+  const rough = ticks(scale.low, scale.high, Math.max(3, height / 55));
   const digits = rough.length > 1 && rough[1] - rough[0] < 0.0099 ? (rough[1] - rough[0] < 0.00099 ? 2 : 1) : 0;
   for (const value of rough) {
     parts.push(s("line", { class: "axis", x1: box.left, x2: width - box.right, y1: scale.y(value), y2: scale.y(value) }));

@@ -56,7 +56,9 @@ function start() {
   startTheme();
   byId("live").hidden = false;
   if (report.networks.length > 1) {
-    byId("network-chooser").append(segments("Inside", report.networks.map((network, i) => [i, network.name, colour(i)]), 0, (network) => change({ network })));
+    const options = report.networks.map((network, i) => [i, network.name, colour(i)]);
+    const pick = (network) => change({ network: Number(network) });
+    byId("network-chooser").append((options.length > 4 ? select : segments)("Inside the network", options, 0, pick));
   }
   startCurves();
   startLayers();

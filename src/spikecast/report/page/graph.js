@@ -18,6 +18,7 @@ function drawGraph() {
   const nodes = current().graph, box = byId("graph-box");
   if (!nodes.length) { box.replaceChildren(h("p", { class: "note" }, "This network was converted by region, or is too large to draw.")); return; }
   const lanes = Math.max(...nodes.map((n) => n.lane)) + 1, left = EDGE + lanes * LANE + 4;
+  const room = Math.floor((box.clientWidth - left - (narrow() ? 112 : 400)) / 8);
   const layers = new Map(current().layers.map((layer) => [layer.node, layer]));
   const traced = new Set(current().traces.map((trace) => trace.site));
   const joules = (layer) => sum(layer.joules[state.preset], Infinity);
@@ -28,11 +29,11 @@ function drawGraph() {
   }));
   const rows = nodes.map((node, i) => {
     const hollow = node.kind === "affine" || node.kind === "shape";
-    const where = node.op === "neurons" ? node.name : node.scope || (["input", "output"].includes(node.op) ? "" : node.name);
+    const where = node.op === "neurons" ? node.name : node.scope;
     drawing.append(s("g", { class: `node ${hollow ? "hollow" : ""}`, c: kindColour(node.kind), transform: `translate(${EDGE + node.lane * LANE} ${(i + 0.5) * ROW})` },
       s("title", {}, `${node.op} ${where}: ${node.role}`), shapeOf(node.kind, 7)));
     const layer = layers.get(node.name);
-    const name = traced.has(node.name) ? h("button", { type: "button", title: "Show its neurons over time", on: { click: () => showSite(node.name) } }, where) : where;
+    const name = traced.has(node.name) ? h("button", { type: "button", title: "Show its neurons over time", on: { click: () => showSite(node.name) } }, tail(where, room)) : tail(where, room);
     const row = h("li", { title: `${node.op} ${where}: ${node.role}` }, h("span", { class: "op" }, node.op), h("span", { class: "where" }, name),
       h("span", { class: "role" }, node.role), h("span", { class: "share" }, layer && joules(layer) ? percent(joules(layer) / total) : ""));
     row.style.paddingLeft = `${left}px`;
@@ -48,4 +49,7 @@ function showSite(site) {
   byId("neurons").scrollIntoView();
   byId("site-select").focus({ preventScroll: true });
 }
-function startGraph() { follow(["network", "preset"], drawGraph); }
+function startGraph() {
+  follow(["network", "preset"], drawGraph);
+  onWidth(byId("graph-box"), drawGraph);
+}

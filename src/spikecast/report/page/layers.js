@@ -12,7 +12,7 @@ const COLUMNS = [
   { key: "error", title: "Error", hint: "Of the estimate against the ANN’s activation, relative", of: (row) => last(row.layer.error, row.t), show: (x) => percent(x) },
   { key: "own", title: "Own error", hint: "What the layer adds itself, against an exact neuron with the same input", of: (row) => last(row.layer.own, row.t), show: (x) => percent(x) },
   { key: "macs", title: "MACs", hint: "Multiply-accumulates of the ANN", of: (row) => row.layer.macs || null, show: (x) => si(x, "") },
-  { key: "share", title: "Energy", hint: "Share of the energy up to this step", of: (row) => row.share, show: (x) => percent(x) },
+  { key: "share", title: "Energy", hint: "Share of the energy up to this step", of: (row) => row.share, show: (x) => (x ? percent(x) : "0 %") },
 ];
 
 function layerRows() {
@@ -32,7 +32,7 @@ function compareRows(column, descending) {
 function layerCell(column, row) {
   const value = column.of(row);
   if (column.key === "role") return h("td", { class: "text" }, mark(row.layer.kind), value);
-  if (column.key === "name") return h("th", { scope: "row", title: `${value} (${row.layer.op})` }, value, h("span", {}, row.layer.op === "neurons" ? "" : row.layer.op));
+  if (column.key === "name") return h("th", { scope: "row", title: `${value} (${row.layer.op})` }, tail(value, narrow() ? 20 : 30), h("span", {}, row.layer.op === "neurons" ? "" : row.layer.op));
   if (value === null) return h("td", { class: "nothing" }, "–");
   if (column.key === "theta") return h("td", { title: `from ${row.layer.theta[0]} to ${row.layer.theta[2]}` }, column.show(value));
   if (column.key === "share") return h("td", {}, column.show(value), h("span", { class: "bar", "aria-hidden": "true" }, h("i", { "width%": Math.min(100, 100 * value) })));
@@ -62,7 +62,7 @@ function sortLayers(key) {
 function startLayers() {
   const head = COLUMNS.map(({ key, title, hint, text }) =>
     h("th", { scope: "col", class: text ? "text" : "", "data-key": key, "aria-sort": "none" }, h("button", { type: "button", title: hint, on: { click: () => sortLayers(key) } }, title)));
-  byId("layer-table").append(h("caption", {}, "Layers of neurons, and ops that cost energy, in the order they run unless sorted"), h("thead", {}, h("tr", {}, head)), h("tbody", {}));
+  byId("layer-table").append(h("caption", {}, h("span", {}, "Layers of neurons, and ops that cost energy, in the order they run unless sorted")), h("thead", {}, h("tr", {}, head)), h("tbody", {}));
   const search = h("input", { type: "search", placeholder: "Name, op or role", autocomplete: "off", spellcheck: "false", id: "layer-filter", on: { input: () => { table.filter = search.value; drawLayers(); } } });
   const after = h("span", { class: "field" });
   follow(["network"], () => {
@@ -72,4 +72,5 @@ function startLayers() {
   });
   byId("layer-controls").append(field("Filter", search, "grow"), after, costs());
   follow(["network", "preset"], drawLayers);
+  onWidth(byId("layer-table").parentNode, drawLayers);
 }

@@ -17,8 +17,8 @@ function levelsUsed(rows) {
   return Math.max(current().config.num_levels, 1, ...rows.flatMap((row) => row.levels.map(Math.abs)));
 }
 function raster(rows, width) {
-  const steps = rows[0].levels.length, high = 13, left = 4, bottom = 34, most = levelsUsed(rows);
-  const height = rows.length * high + bottom, column = (width - left) / steps, t = stepShown(rows);
+  const steps = rows[0].levels.length, high = 14, left = 4, bottom = 34, most = levelsUsed(rows);
+  const height = rows.length * high + bottom, column = (width - left) / steps, thick = Math.max(1.5, Math.min(9, column * 0.3)), t = stepShown(rows);
   const chart = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Spike raster" });
   chart.append(s("rect", { class: "band", x: left + (t - 1) * column, y: 0, width: column, height: rows.length * high }));
   rows.forEach((row, k) => {
@@ -26,9 +26,9 @@ function raster(rows, width) {
     chart.append(s("line", { class: "rowline", x1: left, x2: width, y1: middle, y2: middle }));
     row.levels.forEach((level, i) => {
       if (!level) return;
-      const size = Math.max(1.5, (high / 2) * (1 - (Math.abs(level) - 1) / most));
+      const size = Math.max(2.5, (high / 2) * (1 - (Math.abs(level) - 1) / most));
       const x = left + (i + 0.5) * column;
-      chart.append(s("line", { class: `tick ${level > 0 ? "plus" : "minus"}`, x1: x, x2: x, y1: middle, y2: level > 0 ? middle - size : middle + size }));
+      chart.append(s("line", { class: level > 0 ? "plus" : "minus", "stroke-width": thick, x1: x, x2: x, y1: middle, y2: level > 0 ? middle - size : middle + size }));
     });
     chart.append(s("rect", { class: "hit", x: 0, y: k * high, width, height: high, "data-k": k }));
   });
