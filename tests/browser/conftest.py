@@ -1,4 +1,4 @@
-"""A headless Chromium driven through its debugging pipe: no package besides Python's own."""
+"""A headless Chromium driven through its debugging pipe, with no package besides Python's own; and a page for it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import spikecast
+from spikecast.report import ReportData, build
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 60.0  # seconds for an answer; a loaded machine is slow, a broken browser is silent
@@ -173,3 +180,51 @@ class Browser:
         """Every address the page has asked for."""
         sent = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
         return [url for url in sent if not url.startswith("data:")]
+
+
+class Small(nn.Module):
+    """One of each: analog, spiking and graded ops, and a sum that closes a branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.block = nn.Conv2d(8, 8, 3, padding=1)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        x = nn.functional.gelu(x + self.block(x))
+        return self.head(x.mean((2, 3)))
+
+
+@pytest.fixture(scope="session")
+def report() -> ReportData:
+    """A small network in two codings, on noise."""
+    torch.manual_seed(0)
+    model = Small().eval()
+    batches = [(torch.randn(16, 3, 12, 12), torch.randint(0, 5, (16,))) for _ in range(2)]
+    configs = {
+        name: spikecast.Config(num_steps=6, num_levels=2, coding=name, thresholds="quantile")
+        for name in ("differential", "rate")
+    }
+    snns = {name: spikecast.convert(model, batches, config) for name, config in configs.items()}
+    return build(model, snns, batches, title="A small network", command="make browser", classes=list("abcde"))
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests."""
+    executable = find()
+    if executable is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed (Debian: apt install chromium)")
+    with Browser(executable, tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, report: ReportData, tmp_path: Path) -> Browser:
+    """The page of the report, opened at 1280 pixels."""
+    browser.size(1280)
+    browser.open(report.write_html(tmp_path / "report.html"))
+    browser.wait("document.documentElement.dataset.ready === 'true'")
+    return browser
