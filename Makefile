@@ -11,7 +11,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check real bench clean FORCE
+.PHONY: help demo test test-slow check real browser bench clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -20,10 +20,10 @@ demo: .venv/installed-report ## convert two small networks; prints a table and w
 	$(PY) examples/demo.py
 
 test: .venv/installed-dev ## all tests that are neither slow nor in need of the real models
-	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "not slow and not real and not bench"
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "not slow and not real and not bench and not browser"
 
 test-slow: .venv/installed-dev ## the slow tests: every model that is claimed to convert
-	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "slow and not real and not bench"
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "slow and not real and not bench and not browser"
 
 check: .venv/installed-dev ## lint, format, types, import contract
 	$(PY) -m ruff check .
@@ -37,6 +37,9 @@ real: .venv/installed-dev ## the tests on real models and images (SPIKECAST_REAL
 		echo "make real: no $$home/loaders.py; set SPIKECAST_REAL to the folder of the real models" >&2; exit 1; \
 	fi; \
 	SPIKECAST_REAL="$$home" $(PYTEST) -m real
+
+browser: .venv/installed-dev ## the report in a real Chromium; screenshots go to out/screenshots
+	SPIKECAST_SCREENSHOTS=out/screenshots $(PYTEST) -m browser tests/browser
 
 bench: .venv/installed-dev ## the benchmarks; wants an idle machine
 	$(PY) -m benchmarks

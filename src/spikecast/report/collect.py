@@ -1,0 +1,182 @@
+"""Gathers what a report says: each network is measured on all batches, and looked into on the first samples."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from spikecast._version import __version__
+from spikecast.calibration.batches import Call, InputFunction, first_samples
+from spikecast.errors import DataError
+from spikecast.graph.structure import flatten, unflatten
+from spikecast.measure.agreement import Agreement, agreement
+from spikecast.measure.energy import PRESETS, Energy
+from spikecast.measure.evaluate import Evaluation, Evaluator, Record
+from spikecast.measure.run import samples_in
+from spikecast.measure.tasks import Task, task_named
+from spikecast.measure.tasks.classify import Classification
+from spikecast.network import SpikingNetwork
+from spikecast.report.data import NetworkData, ReportData, Sample
+from spikecast.report.drawing import drawing
+from spikecast.report.layers import layers, parts_of
+from spikecast.report.picture import ToPixels, picture
+from spikecast.report.traces import traces
+from spikecast.report.watch import Disagreements, Watched
+
+
+def build(
+    model: nn.Module,
+    snns: Mapping[str, Any],
+    batches: Iterable[Any],
+    *,
+    title: str | None = None,
+    task: str | Task = "classification",
+    classes: Sequence[str] | None = None,
+    command: str | None = None,
+    to_pixels: ToPixels | None = None,
+    inputs: InputFunction | None = None,
+    targets: Callable[[Any], Any] | None = None,
+    traced: int = 4,
+    layer_samples: int = 32,
+    progress: Callable[[int], None] | None = None,
+) -> ReportData:
+    """Measure a model and networks that were made from it, by name, on batches of (input, target); one pass over them.
+
+    `classes` are names to show instead of numbers, `command` is what made the networks (this process's own unless
+    given), `to_pixels` turns one sample of the input into an image in 0..1. The first `layer_samples` of the first
+    batch are compared layer by layer, the first `traced` shown neuron by neuron. `progress` is told of samples.
+    """
+    if not snns:
+        raise DataError("snns is empty; give at least one converted network by a name, as in {'differential': snn}")
+    jobs = [_Job(name, snn, task, model, inputs, targets, to_pixels) for name, snn in snns.items()]
+    first: Call | None = None
+    samples = 0
+    for number, batch in enumerate(batches):
+        call = jobs[0].evaluator.binder.bind(batch)
+        for job in jobs:
+            job.measure(number, batch, call, samples)
+        if first is None:
+            first = first_samples(call, layer_samples) if jobs[0].free else call
+        samples += samples_in(call)
+        if progress is not None:
+            progress(samples_in(call))
+    if first is None:
+        raise DataError("the batches are empty; give at least one batch of (input, target)")
+    evaluated = [job.evaluator.result(job.records) for job in jobs]
+    assert evaluated[0].ann is not None
+    return ReportData(
+        title=title or type(model).__name__,
+        task=jobs[0].evaluator.name if not jobs[0].watched else "classification",
+        metric=task_named(task).metrics[0],
+        samples=samples,
+        layer_samples=samples_in(first),
+        ann=evaluated[0].ann,
+        networks=[job.result(found, model, first, traced) for job, found in zip(jobs, evaluated, strict=True)],
+        traced=_samples(first, jobs[0].shown, traced, to_pixels),
+        classes=[str(name) for name in classes or ()],
+        command=shlex.join(sys.argv) if command is None else command,
+        made=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        versions=_versions(),
+    )
+
+
+class _Job:
+    """One network under measurement."""
+
+    def __init__(
+        self,
+        name: str,
+        snn: Any,
+        task: str | Task,
+        model: nn.Module,
+        inputs: InputFunction | None,
+        targets: Callable[[Any], Any] | None,
+        to_pixels: ToPixels | None,
+    ) -> None:
+        classifies = task == "classification" or type(task) is Classification
+        self.watched = Watched() if classifies else None
+        self.evaluator = Evaluator(snn, self.watched or task, model=model, inputs=inputs, targets=targets)
+        self.name, self.snn, self.to_pixels = name, snn, to_pixels
+        self.records: list[Record] = []
+        self.disagreements = Disagreements()
+        self.shown: list[tuple[int, int]] = []  # (label, ANN's answer) of the first batch
+
+    @property
+    def free(self) -> bool:
+        """Whether the network takes batches of any size, and so can be given fewer samples."""
+        return all(part.plan.program.batch_symbols for part in parts_of(self.snn).values())
+
+    def measure(self, number: int, batch: Any, call: Call, start: int) -> None:
+        watched = self.watched
+        if watched is not None:
+            watched.begin()
+        self.records.append(self.evaluator.measure(number, batch))
+        if watched is None or watched.reference is None or watched.labels is None:
+            return
+        self.disagreements.add(watched, start, lambda i: picture(_sample(call, i), self.to_pixels))
+        if not self.shown:
+            self.shown = list(zip(watched.labels.tolist(), watched.reference.tolist(), strict=True))
+
+    def result(self, found: Evaluation, model: nn.Module, first: Call, traced: int) -> NetworkData:
+        assert found.energy is not None
+        assert found.agreement is not None
+        whole = isinstance(self.snn, SpikingNetwork)
+        compared = _compared(model, self.snn, first) if whole else None
+        report = self.snn.report
+        return NetworkData(
+            name=self.name,
+            config=self.snn.config.to_json(),
+            steps=found.steps,
+            agreement=found.agreement,
+            energy={preset: _costs(found.energy.under(preset)) for preset in PRESETS},
+            spikes_per_neuron=found.energy.spikes_per_neuron,
+            summary=report.summary(),
+            spiking_share=report.spiking_share,
+            layers=layers(self.snn, found.energy, compared),
+            graph=drawing(self.snn) if whole else [],
+            traces=traces(self.snn, first_samples(first, traced) if self.free else first, traced) if whole else [],
+            examples=self.disagreements.examples,
+            disagree=None if self.watched is None else self.disagreements.disagree,
+            notes=list(report.notes),
+        )
+
+
+def _compared(model: nn.Module, snn: SpikingNetwork, first: Call) -> Agreement:
+    return agreement(model, snn, [first], inputs=lambda call: call[1] or call[0])
+
+
+def _costs(energy: Energy) -> dict[str, Any]:
+    return {"ann": energy.ann, "snn": energy.snn, "ratio": energy.ratio}
+
+
+def _sample(call: Call, i: int) -> Any:
+    """One sample of a call: that entry of every tensor."""
+    leaves, form = flatten(call)
+    one = [leaf[i] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) > i else leaf for leaf in leaves]
+    return unflatten(form, one)
+
+
+def _samples(call: Call, shown: list[tuple[int, int]], count: int, to_pixels: ToPixels | None) -> list[Sample]:
+    found = []
+    for i in range(min(count, samples_in(call))):
+        label, ann = shown[i] if i < len(shown) else (None, None)
+        found.append(Sample(i, picture(_sample(call, i), to_pixels), label, ann))
+    return found
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "spikecast": __version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "Python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }

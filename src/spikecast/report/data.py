@@ -1,0 +1,156 @@
+"""What a report says, as plain data: every field goes to JSON as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One site of neurons, or one op that costs something; lists have one entry per step.
+
+    node    its name in the graph
+    kind    spiking (neurons), synapse (an op that is fed by spikes), graded, analog, affine or shape
+    theta   least, median and largest base threshold of a site
+    firing  share of a site's neurons that fire
+    error   of a site's estimate against the ANN's activation, relative; `own` is what the site itself adds
+    joules  by preset, of one sample, at each step
+    """
+
+    node: str
+    name: str
+    op: str
+    scope: str
+    kind: str
+    role: str
+    neurons: int | None
+    macs: int
+    theta: list[float] | None
+    firing: list[float] | None
+    error: list[float] | None
+    own: list[float] | None
+    joules: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One op as it is drawn: a row, a lane, the rows of its inputs, and until which row its value is needed."""
+
+    name: str
+    op: str
+    scope: str
+    kind: str
+    role: str
+    lane: int
+    inputs: list[int]
+    until: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An input that is shown: its picture as a PNG data URI if it has one, the right class, the ANN's answer."""
+
+    number: int
+    image: str | None
+    label: int | None
+    ann: int | None
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sample that the spiking network saw differently: its answer after each step."""
+
+    sample: Sample
+    answers: list[int]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A few neurons of one site for each traced sample.
+
+    activations  [sample][neuron] of the ANN
+    estimates    [sample][step][neuron]
+    levels       [sample][step][neuron]: 0 silent, ±1 the largest level
+    """
+
+    site: str
+    neurons: int
+    shown: list[int]
+    activations: list[list[float]]
+    estimates: list[list[list[float]]]
+    levels: list[list[list[int]]]
+
+
+@dataclass(frozen=True)
+class NetworkData:
+    """One converted network. `energy` holds, by preset, joules of the ANN (`ann`) and up to each step (`snn`)."""
+
+    name: str
+    config: dict[str, Any]
+    steps: dict[str, list[float]]
+    agreement: list[float]
+    energy: dict[str, dict[str, Any]]
+    spikes_per_neuron: list[float]
+    summary: str
+    spiking_share: float
+    layers: list[Layer]
+    graph: list[GraphNode]
+    traces: list[Trace]
+    examples: list[Example]
+    disagree: int | None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything a report says. `samples` were measured, the errors of layers come from `layer_samples` of them."""
+
+    title: str
+    task: str
+    metric: str
+    samples: int
+    layer_samples: int
+    ann: dict[str, float]
+    networks: list[NetworkData]
+    traced: list[Sample]
+    classes: list[str]
+    command: str
+    made: str
+    versions: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ReportData:
+        """The report again from `to_json`."""
+        networks = [_network(entry) for entry in data["networks"]]
+        return cls(**{**data, "networks": networks, "traced": [Sample(**s) for s in data["traced"]]})
+
+    def html(self) -> str:
+        """The page."""
+        from spikecast.report.html import page
+
+        return page(self)
+
+    def write_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page as one file that needs no other; whole or not at all."""
+        from spikecast.files import write_whole
+
+        return write_whole(path, self.html())
+
+
+def _network(data: Mapping[str, Any]) -> NetworkData:
+    parts: dict[str, Any] = {
+        "layers": [Layer(**x) for x in data["layers"]],
+        "graph": [GraphNode(**x) for x in data["graph"]],
+        "traces": [Trace(**x) for x in data["traces"]],
+        "examples": [Example(Sample(**x["sample"]), x["answers"]) for x in data["examples"]],
+    }
+    return NetworkData(**{**data, **parts})

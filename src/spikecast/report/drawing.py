@@ -1,0 +1,113 @@
+"""The converted graph as it is drawn: one row per op, values as lanes between rows, so that no line crosses an op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spikecast.graph.plan import Plan, still_values
+from spikecast.graph.program import NEURON, Node
+from spikecast.graph.report import Row
+from spikecast.graph.roles import Role, activations, role_of
+from spikecast.network import SpikingNetwork
+from spikecast.report.data import GraphNode
+
+MOST_ROWS = 3000
+
+_KINDS = {
+    Role.SHAPE: ("shape", "moves or averages"),
+    Role.AFFINE: ("affine", "scale or shift"),
+    Role.SUM: ("affine", "sum"),
+    Role.PRODUCT: ("graded", "elementwise product"),
+    Role.NONLINEAR: ("graded", "nonlinear unit"),
+    Role.RECTIFIER: ("analog", "analog rectifier"),
+}
+
+
+def short(target: str) -> str:
+    """conv2d for aten.conv2d.default."""
+    return target.removeprefix("aten.").split(".")[0] if target.startswith("aten.") else target
+
+
+def kind_of(node: Node, role: Role | None, network: SpikingNetwork, rows: Mapping[str, Row]) -> tuple[str, str]:
+    """The colour of an op, and its role in a few words."""
+    if node.target == NEURON:
+        site = network.sites[node.kwargs["site"]]
+        return "spiking", "rectifying neurons" if site.is_rectifier else "identity neurons"
+    if role in (Role.SYNAPSE, Role.MATMUL):
+        row = rows.get(node.name)
+        by_spikes = network.plan.fed.get(node.name) == "spikes" or (row is not None and row.status == "spiking")
+        what = "synapse" if role is Role.SYNAPSE else "activation product"
+        return ("synapse", what) if by_spikes else ("analog", f"analog {what}")
+    return ("graded", "unknown op") if role is None else _KINDS.get(role, ("shape", ""))
+
+
+def drawing(network: SpikingNetwork) -> list[GraphNode]:
+    """Rows in the order they run. Ops that only move one value are left out; their readers read what they moved."""
+    plan = network.plan
+    rows = {row.op: row for row in network.report.rows}
+    drawn, source = _contracted(plan)
+    order = [i.name for i in plan.program.inputs] + [node.name for node, _ in drawn]
+    place = {name: i for i, name in enumerate(order)}
+    facts: list[tuple[str, str, str, str, str, list[int]]] = [
+        (i.name, "input", "", "analog", "the network's input", []) for i in plan.program.inputs
+    ]
+    for node, role in drawn:
+        sources = [source.get(name, name) for name in node.inputs]
+        inputs = list(dict.fromkeys(place[name] for name in sources if name in place))
+        is_neuron = node.target == NEURON
+        name = node.kwargs["site"] if is_neuron else node.name
+        facts.append(
+            (
+                name,
+                "neurons" if is_neuron else short(node.target),
+                node.scope,
+                *kind_of(node, role, network, rows),
+                inputs,
+            )
+        )
+    ends = [place[source.get(name, name)] for name in plan.program.output_names if source.get(name, name) in place]
+    facts.append(("output", "output", "", "shape", "the answer", list(dict.fromkeys(ends))))
+    lanes, until = _lanes([inputs for *_, inputs in facts])
+    found = [GraphNode(*fact[:5], lane, fact[5], last) for fact, lane, last in zip(facts, lanes, until, strict=True)]
+    return found if len(found) <= MOST_ROWS else []
+
+
+def _contracted(plan: Plan) -> tuple[list[tuple[Node, Role | None]], dict[str, str]]:
+    """The ops that are drawn with their roles, and for each op that only moves a value, what it moved."""
+    program = plan.program
+    metas, still = program.metas, still_values(program)
+    drawn: list[tuple[Node, Role | None]] = []
+    source: dict[str, str] = {}
+    for node in program.nodes:
+        if node.name in still:
+            continue
+        if node.target == NEURON:
+            drawn.append((node, Role.RECTIFIER))
+            continue
+        role = role_of(node, metas, still)
+        active = [node.args[0].name] if node.target == "getitem" else activations(node, metas, still)
+        origins = list(dict.fromkeys(source.get(name, name) for name in active))
+        if role is Role.SHAPE and len(origins) == 1 and ("mean" not in node.op and "pool" not in node.op):
+            source[node.name] = origins[0]
+        elif role is not Role.CONTROL:
+            drawn.append((node, role))
+    return drawn, source
+
+
+def _lanes(inputs: list[list[int]]) -> tuple[list[int], list[int]]:
+    """For each row its lane, and the last row that reads its value; a lane is free again after that row."""
+    until = list(range(len(inputs)))
+    for row, sources in enumerate(inputs):
+        for i in sources:
+            until[i] = row
+    lanes: list[int] = []
+    taken: dict[int, int] = {}  # lane -> row whose value runs in it
+    for row, sources in enumerate(inputs):
+        ending = sorted(lanes[i] for i in sources if until[i] == row)
+        for lane in ending:
+            taken.pop(lane, None)
+        lane = ending[0] if ending else next(k for k in range(len(inputs) + 1) if k not in taken)
+        lanes.append(lane)
+        if until[row] > row:
+            taken[lane] = row
+    return lanes, until

@@ -1,0 +1,130 @@
+"""The page: one HTML file with its style, its script and its data inside, that asks for nothing from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from spikecast._version import __version__
+from spikecast.measure.table import si
+from spikecast.report.data import NetworkData, ReportData
+
+SCRIPTS = ("base.js", "curves.js", "layers.js", "graph.js", "neurons.js", "examples.js")
+METRICS = {"top1": "Accuracy", "miou": "Mean IoU", "map": "mAP"}
+PRESET = "paper"
+
+
+def page(report: ReportData) -> str:
+    """The whole page. What comes from the data is escaped, and a policy lets only the page's own script run."""
+    style = _read("report.css")
+    script = "(() => {\n'use strict';\n" + "\n".join(_read(name) for name in SCRIPTS) + "})();\n"
+    metric = METRICS.get(report.metric, report.metric)
+    policy = f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"
+    return Template(_read("template.html")).substitute(
+        policy=policy,
+        version=escape(__version__),
+        title=escape(report.title),
+        style=style,
+        script=script,
+        data=embedded(report.to_json()),
+        lede=_lede(report),
+        figures=_figures(report, metric),
+        metric=escape(metric),
+        samples=f"{report.samples:,}",
+        preset=PRESET,
+        steps=_steps(report),
+        command=escape(report.command),
+        facts=_facts({"made": report.made.replace("T", " ").replace("+00:00", " UTC"), **report.versions}),
+        configs="".join(_config(network) for network in report.networks),
+    )
+
+
+def embedded(data: object) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def best_of(report: ReportData) -> NetworkData:
+    """The network the head of the page speaks of: the most accurate after its last step, then the cheapest."""
+    return max(report.networks, key=lambda n: (n.steps[report.metric][-1], -n.energy[PRESET]["ratio"][-1]))
+
+
+def _read(name: str) -> str:
+    return files("spikecast.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _lede(report: ReportData) -> str:
+    best = best_of(report)
+    steps, ratio = len(best.agreement), best.energy[PRESET]["ratio"][-1]
+    ours, anns = _percent(best.steps[report.metric][-1]), _percent(report.ann[report.metric])
+    return (
+        f"After <b>{steps} time-steps</b> the spiking network <b>{escape(best.name)}</b> reaches "
+        f"<b>{ours}</b> where the ANN has {anns}, agrees with it on {_percent(best.agreement[-1])} of the answers, and "
+        f"spends {_percent(ratio, 0)} of its energy."
+    )
+
+
+def _figures(report: ReportData, metric: str) -> str:
+    best = best_of(report)
+    energy = best.energy[PRESET]
+    steps = len(best.agreement)
+    rows = (
+        (f"{100 * report.ann[report.metric]:.1f}", "%", f"{metric}, ANN"),
+        (f"{100 * best.steps[report.metric][-1]:.1f}", "%", f"{metric}, SNN after {steps} steps"),
+        (f"{100 * best.agreement[-1]:.1f}", "%", "Agreement of the two"),
+        (*si(energy["snn"][-1], "J").split(" "), f"Energy, SNN; ANN {si(energy['ann'], 'J')}"),
+    )
+    return "".join(
+        f"<div><dt>{escape(what)}</dt><dd>{escape(number)}<small>{escape(unit)}</small></dd></div>"
+        for number, unit, what in rows
+    )
+
+
+def _steps(report: ReportData) -> str:
+    """A row for the ANN and for each network, a column for each step, or for 1, 2, 4, ... where they are many."""
+    longest = max(len(n.agreement) for n in report.networks)
+    chosen = [t for t in range(1, longest + 1) if longest <= 8 or t & (t - 1) == 0 or t == longest]
+    heads = "".join(f'<th scope="col"><span class="sr">after step </span>{t}</th>' for t in chosen)
+    extra = "".join(f'<th scope="col"{c}>{name}</th>' for name, c in _EXTRA)
+    figure, joules = f"{100 * report.ann[report.metric]:.1f}", si(report.networks[0].energy[PRESET]["ann"], "J")
+    blank = "<td></td>" * (len(chosen) - 1)
+    ann = f'<th scope="row">ANN</th><td>{figure}</td>{blank}<td class="gap"></td><td>{joules}</td><td></td><td></td>'
+    rows = "".join(_step_row(n, i, report, chosen) for i, n in enumerate(report.networks))
+    body = f'<tbody><tr class="reference">{ann}</tr>{rows}</tbody>'
+    return f'<thead><tr><th scope="col">Network</th>{heads}{extra}</tr></thead>{body}'
+
+
+_EXTRA = (("Agreement", ' class="gap"'), ("Energy", ""), ("of ANN", ""), ("Spikes/neuron", ""))
+
+
+def _step_row(network: NetworkData, i: int, report: ReportData, chosen: Iterable[int]) -> str:
+    values = network.steps[report.metric]
+    energy = network.energy[PRESET]
+    cells = [f"<td>{100 * values[t - 1]:.1f}</td>" if t <= len(values) else "<td>–</td>" for t in chosen]
+    cells.append(f'<td class="gap">{_percent(network.agreement[-1])}</td>')
+    costs = (si(energy["snn"][-1], "J"), _percent(energy["ratio"][-1], 0), f"{network.spikes_per_neuron[-1]:.2f}")
+    cells += [f"<td>{text}</td>" for text in costs]
+    return f'<tr><th scope="row"><span class="swatch s{i % 8}"></span>{escape(network.name)}</th>{"".join(cells)}</tr>'
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts.items())
+
+
+def _config(network: NetworkData) -> str:
+    text = escape(json.dumps(network.config, indent=1))
+    return f"<details><summary>Settings of {escape(network.name)}</summary><pre>{text}</pre></details>"
+
+
+def _percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"

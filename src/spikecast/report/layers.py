@@ -1,0 +1,61 @@
+"""The table of layers: what each site and each op is, how well it does and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spikecast.graph.plan import still_values
+from spikecast.graph.program import NEURON
+from spikecast.graph.roles import role_of
+from spikecast.measure.agreement import Agreement
+from spikecast.measure.energy import PRESETS, Energy
+from spikecast.network import SpikingNetwork
+from spikecast.report.data import Layer
+from spikecast.report.drawing import kind_of, short
+
+
+def parts_of(snn: Any) -> dict[str, SpikingNetwork]:
+    """The network by an empty prefix, or those of its regions by theirs."""
+    if isinstance(snn, SpikingNetwork):
+        return {"": snn}
+    return {f"{name}.": part for name, part in snn.networks.items()}
+
+
+def layers(snn: Any, energy: Energy, agreement: Agreement | None) -> list[Layer]:
+    """One row for each site and each op that was counted, in the order they run."""
+    priced = {preset: {row["op"]: row for row in energy.under(preset).rows()} for preset in PRESETS}
+    errors = {} if agreement is None else {site.site: site for site in agreement.sites}
+    samples = max(energy.tally.samples, 1)
+    found: list[Layer] = []
+    for prefix, network in parts_of(snn).items():
+        program, rows = network.plan.program, {row.op: row for row in network.report.rows}
+        metas, still = program.metas, still_values(program)
+        for node in program.nodes:
+            key = prefix + node.name
+            if key not in priced["paper"]:
+                continue
+            row, site = priced["paper"][key], node.kwargs.get("site") if node.target == NEURON else None
+            kind, role = kind_of(node, None if site else role_of(node, metas, still), network, rows)
+            error = errors.get(site or "")
+            theta = None if site is None else network.threshold(site).float()
+            line = energy.tally.lines[key]
+            found.append(
+                Layer(
+                    node=site or key,
+                    name=site or node.scope or node.name,
+                    op="neurons" if site else short(node.target),
+                    scope=node.scope,
+                    kind=kind,
+                    role=role,
+                    neurons=int(line["updates"][0]) // samples if site else None,
+                    macs=row["macs"] // samples,
+                    theta=None
+                    if theta is None
+                    else [float(f"{float(x):.4g}") for x in (theta.min(), theta.median(), theta.max())],
+                    firing=row["firing_rate"],
+                    error=None if error is None else error.error,
+                    own=None if error is None else error.own,
+                    joules={preset: priced[preset][key]["joules"] for preset in PRESETS},
+                )
+            )
+    return found

@@ -1,0 +1,141 @@
+// Accuracy against time or energy.
+const curves = { y: "metric", x: "steps", at: null };
+
+function curvePoints(network) {
+  const values = curves.y === "metric" ? network.steps[report.metric] : network.agreement;
+  const ratio = network.energy[state.preset].ratio;
+  return values.map((value, i) => ({ t: i + 1, value, energy: ratio[i], x: curves.x === "steps" ? i + 1 : ratio[i] }));
+}
+const shownNetworks = () => report.networks.map((network, i) => ({ network, i })).filter(({ i }) => !state.hidden.has(i));
+
+function curveScale(series, width, height) {
+  const all = series.flatMap(({ points }) => points);
+  const reference = curves.y === "metric" ? report.ann[report.metric] : 1;
+  const values = all.map((p) => p.value).concat(reference);
+  let low = Math.min(...values), high = Math.max(...values);
+  const room = Math.max((high - low) * 0.08, 0.005);
+  low = Math.max(0, low - room);
+  high = Math.min(1, high + room);
+  const xs = all.map((p) => p.x);
+  const first = curves.x === "steps" ? 1 : 0;
+  const last = Math.max(...xs, curves.x === "steps" ? 2 : 0.01) * (curves.x === "steps" ? 1 : 1.03);
+  const box = { left: 48, right: 14, top: 22, bottom: 46 };
+  return {
+    box, low, high, first, last, reference, width, height,
+    x: (x) => box.left + ((x - first) / (last - first)) * (width - box.left - box.right),
+    y: (y) => height - box.bottom - ((y - low) / (high - low)) * (height - box.top - box.bottom),
+  };
+}
+
+function curveAxes(scale) {
+  const { box, width, height } = scale;
+  const parts = [];
+  const rough = ticks(scale.low, scale.high, Math.max(3, height / 55));
+  const digits = rough.length > 1 && rough[1] - rough[0] < 0.0099 ? (rough[1] - rough[0] < 0.00099 ? 2 : 1) : 0;
+  for (const value of rough) {
+    parts.push(s("line", { class: "axis", x1: box.left, x2: width - box.right, y1: scale.y(value), y2: scale.y(value) }));
+    parts.push(s("text", { x: box.left - 10, y: scale.y(value) + 4, "text-anchor": "end" }, (100 * value).toFixed(digits)));
+  }
+  const base = height - box.bottom;
+  parts.push(s("line", { class: "axis base", x1: box.left, x2: width - box.right, y1: base, y2: base }));
+  const along = ticks(scale.first, scale.last, Math.max(3, width / 90)).filter((x) => curves.x !== "steps" || Number.isInteger(x));
+  for (const x of along) {
+    parts.push(s("text", { x: scale.x(x), y: base + 20, "text-anchor": "middle" }, curves.x === "steps" ? String(x) : `${Math.round(100 * x)}`));
+  }
+  const yName = curves.y === "metric" ? `${metricName}, %` : "Agreement with the ANN, %";
+  const xName = curves.x === "steps" ? "Time-steps" : `Energy, % of the ANN’s (${state.preset} costs)`;
+  parts.push(s("text", { class: "strong", x: 0, y: 10 }, yName));
+  parts.push(s("text", { class: "strong", x: width - box.right, y: height - 6, "text-anchor": "end" }, xName));
+  return parts;
+}
+
+function drawCurves() {
+  const box = byId("curve-chart");
+  const width = Math.max(box.clientWidth, 280), height = Math.round(Math.min(440, Math.max(280, width * 0.42)));
+  const series = shownNetworks().map(({ network, i }) => ({ network, i, points: curvePoints(network) }));
+  const scale = curveScale(series, width, height);
+  const chart = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${curves.y === "metric" ? metricName : "Agreement"} against ${curves.x}` }, curveAxes(scale));
+  if (curves.y === "metric") {
+    const y = scale.y(scale.reference);
+    chart.append(s("line", { class: "ann", x1: scale.box.left, x2: width - scale.box.right, y1: y, y2: y }));
+    chart.append(s("text", { x: width - scale.box.right, y: y - 7, "text-anchor": "end" }, `ANN ${percent(scale.reference)}`));
+  }
+  for (const { i, points } of series) {
+    chart.append(s("path", { class: "line", c: colour(i), d: points.map((p, k) => `${k ? "L" : "M"}${scale.x(p.x)} ${scale.y(p.value)}`).join("") }));
+    for (const p of points.length <= 32 ? points : []) {
+      chart.append(s("circle", { class: "dot", c: colour(i), cx: scale.x(p.x), cy: scale.y(p.value), r: 3.5 }));
+    }
+  }
+  const over = s("g", {});
+  chart.append(over);
+  const old = box.querySelector("svg");
+  if (old) old.replaceWith(chart); else box.prepend(chart);
+  curves.scale = scale;
+  curves.series = series;
+  curves.over = over;
+  if (curves.at !== null) readCurves(curves.at); else curves.tip.hide();
+}
+
+/** Show the values at a step: of all networks, or of the one that is nearest where energies differ. */
+function readCurves(at) {
+  const { scale, series, over } = curves;
+  over.replaceChildren();
+  const rows = series.map((entry) => ({ ...entry, point: entry.points[at.t - 1] })).filter(({ point, i }) => point && (at.i === undefined || at.i === i));
+  if (!rows.length) { curves.at = null; curves.tip.hide(); return; }
+  curves.at = at;
+  const x = scale.x(rows[0].point.x), y = rows.reduce((sum, { point }) => sum + scale.y(point.value), 0) / rows.length;
+  over.append(s("line", { class: "cursor", x1: x, x2: x, y1: scale.box.top, y2: scale.height - scale.box.bottom }));
+  for (const { point, i } of rows) over.append(s("circle", { class: "dot on", c: colour(i), cx: scale.x(point.x), cy: scale.y(point.value), r: 5 }));
+  curves.tip.show(x, y, h("b", {}, `After ${at.t} ${at.t === 1 ? "step" : "steps"}`), ...rows.map(({ network, point, i }) =>
+    h("div", { class: "row" }, h("span", { class: "swatch", c: colour(i) }), h("span", {}, network.name), h("b", {}, percent(point.value)), h("span", { class: "dim" }, `${percent(point.energy, 0)} energy`))));
+}
+function pointCurves(event) {
+  const bounds = byId("curve-chart").getBoundingClientRect(), { scale, series } = curves;
+  const x = event.clientX - bounds.left, y = event.clientY - bounds.top;
+  let best = null;
+  for (const { i, points } of series) {
+    for (const p of points) {
+      const distance = (scale.x(p.x) - x) ** 2 + (curves.x === "steps" ? 0 : (scale.y(p.value) - y) ** 2);
+      if (!best || distance < best.distance) best = { distance, t: p.t, i };
+    }
+  }
+  if (best) readCurves(curves.x === "steps" ? { t: best.t } : { t: best.t, i: best.i });
+}
+function leaveCurves() { curves.at = null; curves.over.replaceChildren(); curves.tip.hide(); }
+function keyCurves(event) {
+  const longest = Math.max(...curves.series.map(({ points }) => points.length), 0);
+  const move = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+  if (event.key === "Escape") leaveCurves();
+  if (move === undefined || !longest) return;
+  event.preventDefault();
+  const t = curves.at ? curves.at.t + move : move < 0 ? longest : 1;
+  const i = curves.x === "steps" ? undefined : curves.at && curves.at.i !== undefined ? curves.at.i : curves.series[0].i;
+  readCurves({ t: Math.max(1, Math.min(longest, t)), i });
+}
+
+function startCurves() {
+  const box = byId("curve-chart");
+  box.setAttribute("aria-label", `${metricName}, agreement and energy of each network`);
+  curves.tip = tip(box);
+  const redraw = (values) => { Object.assign(curves, values, { at: null }); drawCurves(); };
+  byId("curve-controls").append(
+    segments("Show", [["metric", metricName], ["agreement", "Agreement"]], "metric", (y) => redraw({ y })),
+    segments("against", [["steps", "Steps"], ["energy", "Energy"]], "steps", (x) => redraw({ x })), costs());
+  report.networks.forEach((network, i) => {
+    const button = h("button", { type: "button", "aria-pressed": "true", on: { click() {
+      const hidden = new Set(state.hidden);
+      if (!hidden.delete(i)) hidden.add(i);
+      button.setAttribute("aria-pressed", String(!hidden.has(i)));
+      curves.at = null;
+      change({ hidden });
+    } } }, h("span", { class: "swatch", c: colour(i) }), network.name);
+    byId("curve-legend").append(button);
+  });
+  box.addEventListener("pointermove", pointCurves);
+  box.addEventListener("pointerdown", pointCurves);
+  box.addEventListener("pointerleave", leaveCurves);
+  box.addEventListener("blur", leaveCurves);
+  box.addEventListener("keydown", keyCurves);
+  follow(["hidden", "preset"], drawCurves);
+  onWidth(box, drawCurves);
+}

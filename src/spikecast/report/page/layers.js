@@ -1,0 +1,76 @@
+// The table of layers.
+const last = (list, t) => (list ? list[Math.min(t, list.length) - 1] : null);
+const sum = (list, upTo) => list.slice(0, upTo).reduce((a, b) => a + b, 0);
+const mean = (list, upTo) => sum(list, upTo) / Math.min(upTo, list.length);
+const table = { sort: null, descending: false, filter: "", step: null };
+
+const COLUMNS = [
+  { key: "name", title: "Layer", text: true, of: (row) => row.layer.name },
+  { key: "role", title: "Role", text: true, of: (row) => row.layer.role },
+  { key: "theta", title: "θ", hint: "Base threshold: median over channels", of: (row) => (row.layer.theta ? row.layer.theta[1] : null), show: (x) => significant(x) },
+  { key: "firing", title: "Firing rate", hint: "Spikes of a neuron in a step, mean over the steps so far", of: (row) => (row.layer.firing ? mean(row.layer.firing, row.t) : null), show: (x) => percent(x) },
+  { key: "error", title: "Error", hint: "Of the estimate against the ANN’s activation, relative", of: (row) => last(row.layer.error, row.t), show: (x) => percent(x) },
+  { key: "own", title: "Own error", hint: "What the layer adds itself, against an exact neuron with the same input", of: (row) => last(row.layer.own, row.t), show: (x) => percent(x) },
+  { key: "macs", title: "MACs", hint: "Multiply-accumulates of the ANN", of: (row) => row.layer.macs || null, show: (x) => si(x, "") },
+  { key: "share", title: "Energy", hint: "Share of the energy up to this step", of: (row) => row.share, show: (x) => (x ? percent(x) : "0 %") },
+];
+
+function layerRows() {
+  const t = Math.min(table.step || Infinity, current().agreement.length);
+  const joules = current().layers.map((layer) => sum(layer.joules[state.preset], t));
+  const total = sum(joules, joules.length) || 1;
+  return current().layers.map((layer, order) => ({ layer, order, t, share: joules[order] / total }));
+}
+function compareRows(column, descending) {
+  return (a, b) => {
+    const x = column.of(a), y = column.of(b);
+    if (x === null || y === null) return x === y ? a.order - b.order : x === null ? 1 : -1; // what has no value comes last
+    const found = column.text ? x.localeCompare(y, "en", { numeric: true }) : x - y;
+    return (descending ? -found : found) || a.order - b.order;
+  };
+}
+function layerCell(column, row) {
+  const value = column.of(row);
+  if (column.key === "role") return h("td", { class: "text" }, mark(row.layer.kind), value);
+  if (column.key === "name") return h("th", { scope: "row", title: `${value} (${row.layer.op})` }, tail(value, narrow() ? 20 : 30), h("span", {}, row.layer.op === "neurons" ? "" : row.layer.op));
+  if (value === null) return h("td", { class: "nothing" }, "–");
+  if (column.key === "theta") return h("td", { title: `from ${row.layer.theta[0]} to ${row.layer.theta[2]}` }, column.show(value));
+  if (column.key === "share") return h("td", {}, column.show(value), h("span", { class: "bar", "aria-hidden": "true" }, h("i", { "width%": Math.min(100, 100 * value) })));
+  return h("td", {}, column.show(value));
+}
+function drawLayers() {
+  const words = table.filter.toLowerCase().split(/\s+/).filter(Boolean);
+  let rows = layerRows();
+  const all = rows.length;
+  rows = rows.filter(({ layer }) => words.every((word) => `${layer.name} ${layer.op} ${layer.role} ${layer.kind}`.toLowerCase().includes(word)));
+  const column = COLUMNS.find(({ key }) => key === table.sort);
+  if (column) rows.sort(compareRows(column, table.descending));
+  byId("layer-table").tBodies[0].replaceChildren(...rows.map((row) => h("tr", {}, COLUMNS.map((c) => layerCell(c, row)))));
+  for (const head of byId("layer-table").tHead.rows[0].cells) {
+    head.setAttribute("aria-sort", head.dataset.key !== table.sort ? "none" : table.descending ? "descending" : "ascending");
+  }
+  byId("layer-count").textContent = `${rows.length} of ${all} layers. Errors are of ${report.layer_samples} samples, rates and energy of ${count(report.samples)}.`;
+  byId("layer-summary").textContent = [current().summary, ...current().notes].join(". ") + ".";
+}
+function sortLayers(key) {
+  const text = COLUMNS.find((c) => c.key === key).text;
+  if (table.sort !== key) Object.assign(table, { sort: key, descending: !text });
+  else if (table.descending === !text) table.descending = !table.descending;
+  else table.sort = null; // third press: the order they run in
+  drawLayers();
+}
+function startLayers() {
+  const head = COLUMNS.map(({ key, title, hint, text }) =>
+    h("th", { scope: "col", class: text ? "text" : "", "data-key": key, "aria-sort": "none" }, h("button", { type: "button", title: hint, on: { click: () => sortLayers(key) } }, title)));
+  byId("layer-table").append(h("caption", {}, h("span", {}, "Layers of neurons, and ops that cost energy, in the order they run unless sorted")), h("thead", {}, h("tr", {}, head)), h("tbody", {}));
+  const search = h("input", { type: "search", placeholder: "Name, op or role", autocomplete: "off", spellcheck: "false", id: "layer-filter", on: { input: () => { table.filter = search.value; drawLayers(); } } });
+  const after = h("span", { class: "field" });
+  follow(["network"], () => {
+    const steps = current().agreement.length;
+    table.step = steps;
+    after.replaceChildren(select("After step", Array.from({ length: steps }, (_, i) => [String(i + 1), String(i + 1)]), String(steps), (t) => { table.step = Number(t); drawLayers(); }));
+  });
+  byId("layer-controls").append(field("Filter", search, "grow"), after, costs());
+  follow(["network", "preset"], drawLayers);
+  onWidth(byId("layer-table").parentNode, drawLayers);
+}

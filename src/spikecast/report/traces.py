@@ -1,0 +1,72 @@
+"""What a few neurons of each site do over time, beside the activation they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from spikecast.calibration.batches import Call
+from spikecast.network import SpikingNetwork
+from spikecast.report.data import Trace
+
+# Bounds of what a page holds: below 2 MB for each network.
+MOST_SITES, MOST_NEURONS, MOST_STEPS = 24, 32, 64
+
+
+@torch.no_grad()
+def traces(network: SpikingNetwork, call: Call, samples: int) -> list[Trace]:
+    """Sites spread evenly over the depth, neurons spread evenly over each, of the first samples of a call."""
+    names = list(network.sites)
+    chosen = [names[i] for i in _spread(len(names), MOST_SITES)]
+    if not chosen:
+        return []
+    steps = min(network.config.num_steps, MOST_STEPS)
+    plan, tensors = network.prepare_call(*call)
+    activations: dict[str, Tensor] = {}
+
+    def note(site: str, inputs: Tensor) -> Tensor:
+        out = network.pass_through(site, inputs)
+        if site in chosen:
+            activations[site] = out[0].clone()
+        return out
+
+    execution = network.execution(plan.program)
+    execution.start(tensors)
+    execution.advance(note)
+    recorded = network.record(*call[0], sites=chosen, num_steps=steps, **call[1])
+    return [
+        _trace(name, plan.sites[name].meta.batch_axis, activations[name], *recorded[name], samples)
+        for name in chosen
+        if name in recorded and name in activations
+    ]
+
+
+def _trace(site: str, axis: int | None, activation: Tensor, estimates: Tensor, levels: Tensor, samples: int) -> Trace:
+    # [B, neurons], [T, B, neurons]; without a batch axis all is one sample
+    a, e, s = (
+        x.movedim(axis + over, over).flatten(over + 1) if axis is not None else x.flatten(over).unsqueeze(over)
+        for x, over in ((activation, 0), (estimates, 1), (levels, 1))
+    )
+    shown = _spread(a.shape[1], MOST_NEURONS)
+    a, e, s = (x[..., :samples, :][..., shown] for x in (a, e, s))
+    return Trace(
+        site,
+        activation.numel() // (1 if axis is None else activation.shape[axis]),
+        shown,
+        [_rounded(row) for row in a],
+        [[_rounded(step) for step in sample] for sample in e.transpose(0, 1)],
+        s.transpose(0, 1).tolist(),
+    )
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most so many of the numbers 0 .. count - 1, evenly apart, the first and the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [round(i * (count - 1) / (most - 1)) for i in range(most)]
+
+
+def _rounded(values: Tensor | Sequence[float]) -> list[float]:
+    return [float(f"{float(x):.4g}") for x in values]

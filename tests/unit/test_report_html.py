@@ -1,0 +1,171 @@
+"""The page without a browser: well-formed, in need of nothing, and safe whatever the names are; figures for papers."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from spikecast.errors import ConfigError, MissingExtraError
+from spikecast.report import ReportData, write_plots
+from spikecast.report.data import Layer, NetworkData
+from spikecast.report.html import SCRIPTS, best_of, embedded, page
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&${evil}$title"
+VOID = {"meta", "img", "br", "input", "link"}
+
+
+def network(name: str, accuracy: float, ratio: float) -> NetworkData:
+    energy = {"ann": 2e-6, "snn": [1e-6, ratio * 2e-6], "ratio": [ratio / 2, ratio]}
+    layer = Layer("a", "a", "conv2d", "", "synapse", "synapse", None, 10, None, None, None, None, {"paper": [1.0, 1.0]})
+    steps = {"top1": [0.5, accuracy], "top5": [1.0, 1.0]}
+    costs = dict.fromkeys(("paper", "honest", "full"), energy)
+    return NetworkData(name, {"num_levels": 2}, steps, [0.5, 0.9], costs, [0.5, 1], "s", 0.9, [layer], [], [], [], 0)
+
+
+def report(**changes: object) -> ReportData:
+    networks = [network("one", 0.8, 0.5), network("two", 0.8, 0.25)]
+    base = ReportData(
+        title="Title", task="classification", metric="top1", samples=1234, layer_samples=3, ann={"top1": 0.875},
+        networks=networks, traced=[], classes=[], command="spikecast report x", made="2026-01-01T00:00:00+00:00",
+        versions={"torch": "2"},
+    )  # fmt: skip
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+class Checker(HTMLParser):
+    """Notes what is nested, and refuses what is not closed in its order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, self.getpos()
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(data)
+
+
+def parsed(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+def test_page_is_well_formed_and_accessible() -> None:
+    found = parsed(page(report()))
+    tags = [tag for tag, _ in found.tags]
+    assert [tags.count(tag) for tag in ("html", "head", "body", "main", "h1", "title")] == [1] * 6
+    ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    named = [attrs[key] for _, attrs in found.tags for key in ("aria-labelledby", "aria-describedby") if key in attrs]
+    assert set(named) <= set(ids)
+    links = [attrs["href"] for tag, attrs in found.tags if tag == "a"]
+    assert {str(link).removeprefix("#") for link in links} <= set(ids)
+    assert ("html", {"lang": "en"}) in found.tags
+    assert tags.count("caption") == tags.count("table") - 1  # the script gives the other table its caption
+
+
+def test_page_needs_nothing_from_anywhere() -> None:
+    text = page(report())
+    parsed(text)
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]*", text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, which nobody opens
+    assert not re.search(r"@import|url\(|<link|src=|fetch\(|XMLHttpRequest|innerHTML|document\.write|eval\(", text)
+
+
+def test_only_our_script_and_style_may_run() -> None:
+    text = page(report())
+    policy = next(a["content"] for t, a in parsed(text).tags if t == "meta" and "http-equiv" in a)
+    for tag in ("script", "style"):
+        body = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        assert body is not None
+        digest = base64.b64encode(hashlib.sha256(body[1].encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in str(policy)
+    assert "default-src 'none'" in str(policy)
+    assert "unsafe" not in str(policy)
+
+
+def test_hostile_text_stays_text() -> None:
+    networks = [dataclasses.replace(network(EVIL, 0.8, 0.5), config={"overrides": {EVIL: None}}, summary=EVIL)]
+    changed = report(title=EVIL, command=EVIL, classes=[EVIL], versions={EVIL: EVIL}, networks=networks)
+    text = page(changed)
+    found, plain = parsed(text), parsed(page(report(networks=[network("one", 0.8, 0.5)])))
+    assert [tag for tag, _ in found.tags] == [tag for tag, _ in plain.tags]  # not one element more
+    assert found.texts["h1"] == [EVIL]
+    assert found.texts["code"] == [EVIL]
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    assert ReportData.from_json(json.loads(data[1])) == changed
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--", "]]>", "&lt;", "\u2028"])
+def test_embedded_json_cannot_end_its_element(text: str) -> None:
+    found = embedded({"a": [text]})
+    assert not set("<>&\u2028") & set(found)
+    assert json.loads(found) == {"a": [text]}
+
+
+def test_numbers_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        embedded(float("nan"))
+
+
+def test_head_speaks_of_the_best_network() -> None:
+    assert best_of(report()).name == "two"  # as accurate, and cheaper
+    text = " ".join(" ".join(parts) for parts in parsed(page(report())).texts.values())
+    for said in ("1,234 samples", "87.5", "80.0", "500 n", "spikecast report x"):
+        assert said.strip() in text
+
+
+def test_many_steps_are_shown_in_powers_of_two() -> None:
+    long = dataclasses.replace(network("long", 0.8, 0.5), steps={"top1": [0.5] * 20}, agreement=[0.5] * 20)
+    text = page(report(networks=[long]))
+    assert re.findall(r"after step </span>(\d+)", text) == ["1", "2", "4", "8", "16", "20"]
+
+
+def test_scripts_are_all_there() -> None:
+    folder = Path(sys.modules["spikecast.report"].__file__ or "").parent / "page"
+    assert {p.name for p in folder.glob("*.js")} == set(SCRIPTS)
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_plots(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    first, second = (write_plots(report(), tmp_path / f"{n}.{kind}", preset="full").read_bytes() for n in "ab")
+    assert first == second  # nothing in it depends on when it was drawn
+    assert first.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[kind])
+    if kind == "svg":
+        text = " ".join(ElementTree.fromstring(first).itertext())
+        for said in ("one", "two", "ANN", "time-steps", "(full costs)"):
+            assert said in text
+
+
+def test_plots_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"curves\.gif ends in none of"):
+        write_plots(report(), tmp_path / "curves.gif")
+    with pytest.raises(ConfigError, match="preset='cheap'"):
+        write_plots(report(), tmp_path / "curves.svg", preset="cheap")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'spikecast\[report\]'"):
+        write_plots(report(), tmp_path / "curves.svg")
+    assert list(tmp_path.iterdir()) == []
