@@ -38,12 +38,11 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _stop(line: str, code: int) -> None:
-    with suppress(OSError, ValueError, AttributeError):
+    try:
         sys.stdout.flush()
+    except (OSError, ValueError):  # a full disk: what is left must not fail once more at exit
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
-    if code == 1:
-        with suppress(OSError, ValueError, AttributeError):  # a full disk: what is left must not fail once more at exit
-            if not sys.stdout.isatty() and sys.stdout.fileno() == 1:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)

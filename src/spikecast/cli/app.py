@@ -15,6 +15,7 @@ from spikecast.cli import (
     doctor,
     evaluate,
     explain,
+    export,
     inspect,
     report,
     reproduce,
@@ -39,6 +40,7 @@ COMMANDS = {
     "sweep": sweep,
     "report": report,
     "bench": bench,
+    "export": export,
     "reproduce": reproduce,
     "doctor": doctor,
 }

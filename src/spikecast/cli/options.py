@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,13 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from spikecast.config import Config
+from spikecast.errors import ConfigError
 
 Steps = Annotated[int, typer.Option("--steps", "-T", help="time-steps")]
+DataSpec = Annotated[
+    str,
+    typer.Option(help="imagefolder:DIR, imagenet:DIR, cifar10:DIR, coco:DIR, voc:DIR, demo:digits or FILE.py:FUNCTION"),
+]
 LevelList = Annotated[str, typer.Option("--levels", "-n", help="thresholds per sign, with commas between")]
 
 
@@ -55,12 +61,7 @@ class ModelOptions(WeightOptions):
 class DataOptions:
     """Images and targets."""
 
-    data: Annotated[
-        str,
-        typer.Option(
-            help="imagefolder:DIR, imagenet:DIR, cifar10:DIR, coco:DIR, voc:DIR, demo:digits or FILE.py:FUNCTION"
-        ),
-    ]
+    data: DataSpec
     limit: Annotated[int | None, typer.Option(help="take at most so many images, spread over the set")] = None
     calibrate: Annotated[
         int, typer.Option(help="images that thresholds are found from, of the training split where there is one")
@@ -87,16 +88,21 @@ class SettingOptions:
         str | None, typer.Option(help="auto (unless given), iteration, iteration_paper, quantile or search")
     ] = None
     scale: Annotated[float | None, typer.Option(help="multiplies the thresholds")] = None
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="any other setting, as in signed=false; may be repeated"),
+    ] = None
 
     @property
     def given(self) -> dict[str, Any]:
         """What was given, by Config's names."""
         names = ("num_steps", "num_levels", "coding", "thresholds", "threshold_scale")
         values = (self.steps, self.levels, self.coding, self.thresholds, self.scale)
-        return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        found = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        return found | dict(map(_setting, self.others or ()))
 
     def config(self, seed: int = 0) -> Config:
-        return Config(**self.given, seed=seed)
+        return Config(**{"seed": seed, **self.given})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +137,13 @@ class JobOptions(MachineOptions, DataOptions, ModelOptions):  # fields of the la
 
 
 @dataclass(frozen=True, kw_only=True)
+class MaybeJobOptions(JobOptions):
+    """The same where a saved network may do without data."""
+
+    data: DataSpec = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MeasuredOptions(OutputOptions, MeasureOptions, JobOptions):
     """A model that is measured on its data."""
 
@@ -140,6 +153,18 @@ class JsonOption:
     """For commands whose result is a file, or short."""
 
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of text")] = False
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, where the value is JSON or a plain word."""
+    name, equals, value = text.partition("=")
+    known = [field.name for field in dataclasses.fields(Config)]
+    if not equals or name not in known:
+        raise ConfigError(f"--set {text!r}: give NAME=VALUE with NAME one of {', '.join(known)}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
