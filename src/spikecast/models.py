@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,12 +89,16 @@ def _of_program(path: Path, options: dict[str, Any], *, trust: bool) -> Loaded:
         raise ConfigError(f"model {str(path)!r} may run code when it is read; say --trust (trust=True) if you trust it")
     if options:
         raise ConfigError(f"model {str(path)!r} is a finished program; leave {', '.join(options)} out")
+    logger = logging.getLogger("torch.export")
+    logger.addFilter(_nothing)  # it logs whole tracebacks of its own
     try:
         program = torch.export.load(path)
     except Exception as error:  # whatever a broken file makes torch raise
         raise DataError(
             f"{path} cannot be read as a program ({_first_line(error)}); save it again with torch.export.save"
         ) from error
+    finally:
+        logger.removeFilter(_nothing)
     module = program.module()
     for name in ("train", "eval"):  # refused by what torch puts there, though the graph is that of eval mode
         module.__dict__.pop(name, None)
@@ -106,6 +111,10 @@ def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:
     if not isinstance(model, nn.Module):
         raise ModelError(f"model {spec!r} made a {type(model).__name__}; the function must return a torch.nn.Module")
     return Loaded(model, Preparation())
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
