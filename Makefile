@@ -16,8 +16,8 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/installed-report ## convert two small networks; prints a table and writes an HTML report
-	$(PY) examples/demo.py
+demo: .venv/installed-demo ## convert two small networks; prints a table and writes an HTML report
+	$(PY) -m spikecast demo
 
 test: .venv/installed-dev ## all tests that are neither slow nor in need of the real models
 	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "not slow and not real and not bench and not browser"

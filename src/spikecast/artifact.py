@@ -1,9 +1,8 @@
 """A network in one file: safetensors for its numbers, one JSON document for everything else.
 
-The header's `__metadata__` holds the document under "spikecast": {"sha256", "format", "kind", "versions", kind: body},
-where the body of kind "network" is that of `network_to_document`. The checksum is that of the rest of the document and
-of every tensor: it tells damage, not who wrote the file. Reading runs no code from the file; see `graph.codec` for the
-ops it may name.
+The header's `__metadata__` holds the document under "spikecast": {"sha256", "format", "kind", "versions", kind: body};
+`network_to_document` makes the body of a "network". The checksum is that of the rest of the document and all tensors:
+it tells damage, not who wrote the file. Reading runs no code of the file; `graph.codec` has the ops it may name.
 """
 
 from __future__ import annotations
@@ -79,6 +78,7 @@ def network_to_document(network: SpikingNetwork, store: TensorStore, prefix: str
         program = dataclasses.replace(plan.program, tensors=network.execution(plan.program).tensors)
         plans.append(_plan_to_json(dataclasses.replace(plan, program=program), store, f"{prefix}weights/"))
     document: Json = {
+        "about": network.about,
         "config": network.config.to_json(),
         "report": network.report.to_json(),
         "thresholds": {
@@ -97,7 +97,9 @@ def network_from_document(
 ) -> SpikingNetwork:
     """The network again, from what `network_to_document` made."""
     place = torch.device("cpu") if device is None else device
-    config_data, report, thresholds, plans = fields(document, "a network", "config", "report", "thresholds", "plans")
+    known = {"about": {}, **typed(document, dict, "a network")}  # files of version 0.1 say nothing about it
+    names = ("about", "config", "report", "thresholds", "plans")
+    about, config_data, report, thresholds, plans = fields(known, "a network", *names)
     num_overrides = len(typed(typed(config_data, dict, "the configuration").get("overrides"), dict, "overrides"))
     if num_overrides * len(typed(thresholds, dict, "thresholds")) > MAX_MATCHES:
         raise ArtifactError(f"its {num_overrides} overrides are too many for its sites")
@@ -114,6 +116,7 @@ def network_from_document(
         network = SpikingNetwork(read_plans[0], config, theta, _report(report))
     except KeyError as error:  # a buffer cannot have this name
         raise ArtifactError(f"a tensor has a name that cannot be used: {error}") from None
+    network.about = typed(about, dict, "about")
     for plan in read_plans[1:]:
         network.add_plan(plan)
     return network

@@ -1,8 +1,13 @@
-"""Models by name: `timm:NAME`, `torchvision:NAME`, `FILE.py:FACTORY`, with weights from a file that runs no code."""
+"""Models by name: timm:NAME, torchvision:NAME, demo:NAME, FILE.py:FACTORY, FILE.pt2.
+
+Weights come from a file that runs no code. A FILE.py and a .pt2 program do run code, and are refused without trust.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,18 +20,24 @@ from torch import Tensor, nn
 from spikecast.data.images import Preparation
 from spikecast.data.plugin import function_in
 from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError
+from spikecast.zoo.demo import SIZE, demo_network
 
 PARTS = {"detection": ("backbone", "head")}  # what is converted where the forward cannot be captured whole
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model in eval mode, how its images are made ready, its task, and the parts to convert (None: all of it)."""
+    """A model in eval mode, how its images are made ready, its task, and the parts to convert (None: all of it).
+
+    `is_random` says that its weights were drawn and never learnt; `example` is a call that a program was saved with.
+    """
 
     model: nn.Module
     preparation: Preparation
     task: str = "classification"
     regions: tuple[str, ...] | None = None
+    is_random: bool = False
+    example: tuple[Any, ...] | None = None
 
 
 def open_model(
@@ -46,15 +57,53 @@ def open_model(
         raise ConfigError("weights and pretrained: take one of them")
     if kind.endswith(".py"):
         found = _of_factory(spec, dict(options or {}), trust=trust)
+    elif spec.endswith(".pt2"):
+        found = _of_program(Path(spec), dict(options or {}), trust=trust)
+    elif kind == "demo" and name:
+        found = _of_demo(name, dict(options or {}))
     elif kind in ("timm", "torchvision") and name:
         build = _of_timm if kind == "timm" else _of_torchvision
         found = build(name, pretrained, dict(options or {}))
     else:
-        raise ConfigError(f"model {spec!r}: give timm:NAME, torchvision:NAME or FILE.py:FACTORY")
+        raise ConfigError(
+            f"model {spec!r}: give timm:NAME, torchvision:NAME, demo:cnn, demo:vit, FILE.py:FACTORY or FILE.pt2"
+        )
     if weights is not None:
         load_weights(found.model, Path(weights))
+        found = dataclasses.replace(found, is_random=False)
     found.model.eval()
     return found
+
+
+def _of_demo(name: str, options: dict[str, Any]) -> Loaded:
+    if options:
+        raise ConfigError(f"model demo:{name} is as it is; leave {', '.join(options)} out")
+    return Loaded(demo_network(name), Preparation(SIZE, 1.0, (0.0,), (1.0,)))
+
+
+def _of_program(path: Path, options: dict[str, Any], *, trust: bool) -> Loaded:
+    """A program that torch.export saved. Reading one may unpickle what is in it."""
+    if not path.is_file():
+        raise DataError(f"there is no program {path}; give a file that torch.export.save wrote")
+    if not trust:
+        raise ConfigError(f"model {str(path)!r} may run code when it is read; say --trust (trust=True) if you trust it")
+    if options:
+        raise ConfigError(f"model {str(path)!r} is a finished program; leave {', '.join(options)} out")
+    logger = logging.getLogger("torch.export")
+    logger.addFilter(_nothing)  # it logs whole tracebacks of its own
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # whatever a broken file makes torch raise
+        raise DataError(
+            f"{path} cannot be read as a program ({_first_line(error)}); save it again with torch.export.save"
+        ) from error
+    finally:
+        logger.removeFilter(_nothing)
+    module = program.module()
+    for name in ("train", "eval"):  # refused by what torch puts there, though the graph is that of eval mode
+        module.__dict__.pop(name, None)
+    example = program.example_inputs
+    return Loaded(module, Preparation(), example=None if example is None else tuple(example[0]))
 
 
 def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:
@@ -62,6 +111,10 @@ def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:
     if not isinstance(model, nn.Module):
         raise ModelError(f"model {spec!r} made a {type(model).__name__}; the function must return a torch.nn.Module")
     return Loaded(model, Preparation())
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
@@ -84,7 +137,7 @@ def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
         std=tuple(used["std"]),
         interpolation=used["interpolation"] if used["interpolation"] in ("bilinear", "bicubic") else "bilinear",
     )
-    return Loaded(model, preparation)
+    return Loaded(model, preparation, is_random=not pretrained)
 
 
 def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
@@ -107,7 +160,7 @@ def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loa
         model = models.get_model(name, weights=weights if pretrained else None, **options)
     except (OSError, RuntimeError) as error:
         raise ModelError(f"torchvision:{name} could not be made ({_first_line(error)})") from error
-    return Loaded(model, _torchvision_preparation(weights, task), task, PARTS.get(task))
+    return Loaded(model, _torchvision_preparation(weights, task), task, PARTS.get(task), is_random=not pretrained)
 
 
 def _torchvision_preparation(weights: Any, task: str) -> Preparation:

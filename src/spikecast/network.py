@@ -40,6 +40,7 @@ class SpikingNetwork(nn.Module):
         self.plans: list[Plan] = [plan]
         self._recapture: tuple[Recapture, ...] = ()  # in a tuple, so that no module inside is registered as ours
         self.foldable = report.foldable
+        self.about: dict[str, Any] = {}  # whatever is worth knowing of it, as JSON data; saved along with it
         self.compiled: dict[Any, Any] = {}  # see `spikecast.compiled`; holds weights and thresholds as they were
         self.eval()
 

@@ -46,6 +46,18 @@ def convert(
 ) -> RegionNetwork: ...
 
 
+@overload
+def convert(
+    model: nn.Module,
+    batches: Iterable[Any],
+    config: Config | None = None,
+    *,
+    inputs: InputFunction | None = None,
+    strict: bool = False,
+    regions: Sequence[str] | None,
+) -> SpikingNetwork | RegionNetwork: ...
+
+
 def convert(
     model: nn.Module,
     batches: Iterable[Any],

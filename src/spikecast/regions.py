@@ -135,6 +135,7 @@ class RegionNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.notes: list[str] = []
+        self.about: dict[str, Any] = {}  # whatever is worth knowing of it, as JSON data; saved along with it
         self.regions = nn.ModuleDict({_key(name): region for name, region in regions.items()})
         self.model = shadow(model, regions)
         self.eval()
@@ -245,6 +246,7 @@ class RegionNetwork(nn.Module):
         store = artifact.TensorStore()
         order = next(iter(self)).captured
         body = {
+            "about": self.about,
             "config": self.config.to_json(),
             "regions": [[name, artifact.network_to_document(self.networks[name], store, f"{name}/")] for name in order],
         }
@@ -304,7 +306,8 @@ def regions_from_document(
     """Saved regions, put back into the model they were taken from."""
     if model is None:
         raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
-    config_data, entries = fields(body, "regions", "config", "regions")
+    known = {"about": {}, **typed(body, dict, "regions")}
+    about, config_data, entries = fields(known, "regions", "about", "config", "regions")
     config = Config.from_json(typed(config_data, dict, "the configuration"))
     documents: dict[str, Any] = {}
     for entry in items(entries, "regions", list):
@@ -319,7 +322,9 @@ def regions_from_document(
         axis = next((i.meta.batch_axis for i in network.plan.program.inputs), None) or 0
         network.allow_recapture(Part(parts[name], config, name, name == order[0]).recapture(axis))
         region.network = network
-    return RegionNetwork(model, regions, config).to(device)
+    whole = RegionNetwork(model, regions, config).to(device)
+    whole.about = typed(about, dict, "about")
+    return whole
 
 
 def submodule(model: nn.Module, name: str) -> nn.Module:

@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import sys
-
-import typer
-
-from spikecast.cli import compare, convert, evaluate, reproduce, sweep
-from spikecast.errors import SpikecastError
-
-app = typer.Typer(
-    name="spikecast",
-    help="Turn a pretrained PyTorch network into a spiking network without training, and measure it.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command("convert")(convert.command)
-app.command("eval")(evaluate.command)
-app.command("compare")(compare.command)
-app.command("sweep")(sweep.command)
-app.command("reproduce")(reproduce.command)
+from collections.abc import Sequence
+from contextlib import suppress
 
 
-def main() -> None:
-    """Run a command; a mistake of the user's is one line."""
-    from spikecast import distributed
-
-    rank, size = distributed.join()
-    where = f"spikecast (process {rank})" if size > 1 else "spikecast"
+def main(words: Sequence[str] | None = None) -> None:
+    """Run a command; a mistake of the user's is one line, and so is Ctrl-C, even while torch is being imported."""
+    where = "spikecast"
     try:
-        app()
-    except SpikecastError as error:
-        print(f"{where}: {error}", file=sys.stderr)
-        sys.exit(1)
+        from spikecast import distributed
+        from spikecast.cli.app import app
+
+        rank, size = distributed.join()
+        where = f"spikecast (process {rank})" if size > 1 else where
+        app(args=words)
     except KeyboardInterrupt:
-        print(f"{where}: stopped", file=sys.stderr)
-        sys.exit(1)
-    except OSError as error:
-        print(f"{where}: {error.strerror or error}: {error.filename or ''}", file=sys.stderr)
-        sys.exit(1)
+        _stop(f"{where}: stopped", 130)
+    except SystemExit as end:
+        if end.code == 130:  # what typer makes of Ctrl-C
+            _stop(f"{where}: stopped", 130)
+        raise
+    except Exception as error:
+        from spikecast.errors import SpikecastError
+
+        if isinstance(error, SpikecastError):
+            _stop(f"{where}: {error}", 1)
+        if isinstance(error, OSError):
+            named = f": {error.filename}" if error.filename else ""
+            _stop(f"{where}: {error.strerror or error}{named}", 1)
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            _stop(f"{where}: the memory is not enough; give a smaller --batch-size", 1)
+        raise
+
+
+def _stop(line: str, code: int) -> None:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # a full disk: what is left must not fail once more at exit
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+    sys.exit(code)

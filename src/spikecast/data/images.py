@@ -14,19 +14,21 @@ from torch import Tensor
 from spikecast.errors import ConfigError, DataError, MissingExtraError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+LUMA = (0.299, 0.587, 0.114)  # how bright each colour is, as in ITU-R 601
 
 
 @dataclass(frozen=True)
 class Preparation:
     """How images are made ready: the shorter side to `size / crop`, the middle square of `size`, then (x - mean) / std.
 
-    `size` None leaves images as large as they are, as detection does.
+    `size` None leaves images as large as they are, as detection does. One `mean` and `std` make grey images, of one
+    channel; three make colours.
     """
 
     size: int | None = 224
     crop: float = 0.875
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[float, float, float] = IMAGENET_STD
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
     interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
@@ -34,8 +36,8 @@ class Preparation:
             raise ConfigError(f"size={self.size} must be from 1 to 8192 pixels, or None")
         if not 0 < self.crop <= 1:
             raise ConfigError(f"crop={self.crop} must be above 0 and at most 1")
-        if [len(tuple(v)) for v in (self.mean, self.std)] != [3, 3] or min(self.std) <= 0:
-            raise ConfigError(f"mean={self.mean}, std={self.std}: give three numbers each, std above 0")
+        if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean) or not min(self.std) > 0:
+            raise ConfigError(f"mean={self.mean}, std={self.std}: give one number each, or three; std above 0")
         if self.interpolation not in ("nearest", "bilinear", "bicubic"):
             raise ConfigError(f"interpolation={self.interpolation!r} must be nearest, bilinear or bicubic")
 
@@ -44,15 +46,29 @@ class Preparation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Preparation:
-        return cls(**{**data, "mean": tuple(data["mean"]), "std": tuple(data["std"])})
+        try:
+            return cls(**{**data, "mean": tuple(map(float, data["mean"])), "std": tuple(map(float, data["std"]))})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"{str(data)[:200]} does not say how images are made ready ({error})") from None
+
+    def __str__(self) -> str:
+        size = "any size" if self.size is None else f"{self.size} pixels, crop {self.crop:g}, {self.interpolation}"
+        mean, std = (", ".join(f"{v:g}" for v in values) for values in (self.mean, self.std))
+        return f"images of {size}, mean {mean}, std {std}"
+
+    @property
+    def channels(self) -> int:
+        return len(self.mean)
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """Bytes [3, H, W] to floats."""
+        """Bytes [3, H, W], or [1, H, W] of grey, to floats."""
         x = pixels.float() / 255
+        if self.channels == 1 and len(x) == 3:
+            x = (x * torch.tensor(LUMA).reshape(3, 1, 1)).sum(0, keepdim=True)
         if self.size is not None:
             x = _middle(_resized(x, round(self.size / self.crop), self.interpolation), self.size)
-        mean, std = (torch.tensor(v).reshape(3, 1, 1) for v in (self.mean, self.std))
-        return (x - mean) / std
+        mean, std = (torch.tensor(v).reshape(-1, 1, 1) for v in (self.mean, self.std))
+        return (x - mean) / std  # grey becomes three equal colours where three are wanted
 
     def labels(self, classes: Tensor) -> Tensor:
         """Class numbers [H, W] moved along with their image."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spikecast.errors import ConfigError, DataError
+from spikecast.errors import ConfigError, DataError, SpikecastError
 
 
 def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
@@ -24,8 +26,25 @@ def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
     if loaded is None or loaded.loader is None:
         raise DataError(f"{what} {spec!r}: {file} is not a Python file")
     module = importlib.util.module_from_spec(loaded)
-    loaded.loader.exec_module(module)
+    _run(f"{what} {spec!r}: {file} cannot be run", functools.partial(loaded.loader.exec_module, module))
     function = getattr(module, name, None)
     if not callable(function):
         raise ConfigError(f"{what} {spec!r}: {file} has no function {name!r}")
-    return function  # type: ignore[no-any-return]
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _run(f"{what} {spec!r} fails", lambda: function(*args, **kwargs))
+
+    return call
+
+
+def _run(said: str, code: Callable[[], Any]) -> Any:
+    """Somebody else's code, whose mistakes are said in one line with the place they come from."""
+    try:
+        return code()
+    except SpikecastError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        line = next(iter(str(error).strip().splitlines()), "")
+        raise DataError(f"{said} ({type(error).__name__}: {line}, line {last.lineno} of {last.filename})") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spikecast.data.digits import digit_items
 from spikecast.data.images import Preparation, read_classes, read_pixels
+from spikecast.data.limit import Limited, spread
 from spikecast.data.plugin import function_in
 from spikecast.errors import ConfigError, DataError
 
@@ -69,21 +72,33 @@ def open_data(
     skip_corrupt: bool = False,
     trust: bool = False,
 ) -> Any:
-    """The data that a text names; an iterable of batches. A FILE.py runs code and needs `trust`."""
+    """The data that a text names; an iterable of batches. A FILE.py runs code and needs `trust`.
+
+    With a `limit`, images are taken at even distances over the set, which lies in the order of its classes. A function
+    of one's own is given the `split` if it has a parameter of that name.
+    """
     kind, _, place = spec.partition(":")
-    if kind.endswith(".py"):
-        return function_in(spec, "data", trust=trust)()
-    if kind not in SOURCES or not place:
-        raise ConfigError(f"data {spec!r}: give KIND:DIR with KIND one of {', '.join(SOURCES)}, or FILE.py:FUNCTION")
     if batch_size < 1 or (limit is not None and limit < 1):
         raise ConfigError(f"batch_size={batch_size}, limit={limit}: both must be at least 1")
-    folder = Path(place).expanduser()
-    if not folder.is_dir():
-        raise DataError(f"data {spec!r}: there is no folder {folder}; give the folder that holds the images")
-    task, items, classes = SOURCES[kind](folder, preparation or Preparation(), split)
+    if kind.endswith(".py"):
+        function = function_in(spec, "data", trust=trust)
+        batches = function(split=split) if "split" in inspect.signature(function).parameters else function()
+        return batches if limit is None else Limited(batches, limit)
+    prepare = preparation or Preparation()
+    if spec == "demo:digits":
+        task, items, classes = digit_items(prepare, split)
+    elif kind not in SOURCES or not place:
+        raise ConfigError(
+            f"data {spec!r}: give KIND:DIR with KIND one of {', '.join(SOURCES)}, or demo:digits, or FILE.py:FUNCTION"
+        )
+    else:
+        folder = Path(place).expanduser()
+        if not folder.is_dir():
+            raise DataError(f"data {spec!r}: there is no folder {folder}; give the folder that holds the images")
+        task, items, classes = SOURCES[kind](folder, prepare, split)
     if not items:
-        raise DataError(f"data {spec!r}: no images in {folder} for split {split!r}")
-    return Data(task, items[:limit], batch_size, skip_corrupt, classes)
+        raise DataError(f"data {spec!r}: no images for split {split!r}")
+    return Data(task, spread(items, limit), batch_size, skip_corrupt, classes)
 
 
 Source = tuple[str, list[Callable[[], Item]], list[str]]
@@ -91,7 +106,10 @@ Source = tuple[str, list[Callable[[], Item]], list[str]]
 
 def image_folder(folder: Path, prepare: Preparation, split: str) -> Source:
     """DIR/split/CLASS/image, or DIR/CLASS/image; classes are numbered by name."""
-    root = folder / split if (folder / split).is_dir() else folder
+    splits = [p.name for p in folder.iterdir() if p.name in ("train", "val", "test") and p.is_dir()]
+    if splits and split not in splits:
+        raise DataError(f"{folder} has the splits {', '.join(sorted(splits))}, and not {split!r}")
+    root = folder / split if splits else folder
     classes = sorted(p.name for p in root.iterdir() if p.is_dir())
     if not classes:
         raise DataError(f"{root} has no folders; there must be one for each class, with its images")

@@ -76,8 +76,6 @@ def compare(
     for name, config in configs.items():
 
         def network(config: Config = config) -> nn.Module:
-            if regions is None:
-                return convert(model, calibration(), config)
             return convert(model, calibration(), config, regions=regions)
 
         found = evaluate_all(

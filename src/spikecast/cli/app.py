@@ -1,0 +1,63 @@
+"""All commands; each is a file of its own that parses, calls and prints."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spikecast._version import __version__
+from spikecast.cli import (
+    bench,
+    compare,
+    convert,
+    demo,
+    doctor,
+    evaluate,
+    explain,
+    export,
+    inspect,
+    report,
+    reproduce,
+    sweep,
+)
+
+app = typer.Typer(
+    name="spikecast",
+    help="Turn a pretrained PyTorch network into a spiking network without training, and measure it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+COMMANDS = {
+    "demo": demo,
+    "inspect": inspect,
+    "convert": convert,
+    "eval": evaluate,
+    "explain": explain,
+    "compare": compare,
+    "sweep": sweep,
+    "report": report,
+    "bench": bench,
+    "export": export,
+    "reproduce": reproduce,
+    "doctor": doctor,
+}
+for _name, _module in COMMANDS.items():
+    app.command(_name)(_module.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"spikecast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and end")
+    ] = False,
+) -> None:
+    """Turn a pretrained PyTorch network into a spiking network without training, and measure it."""

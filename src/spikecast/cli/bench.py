@@ -1,0 +1,97 @@
+"""spikecast bench: how long the spiking network takes beside the model, on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from spikecast.cli import common
+from spikecast.cli.inspect import Shape
+from spikecast.cli.options import MachineOptions, ModelOptions, OutputOptions, SettingOptions, grouped
+from spikecast.cli.source import device_named, on_device, open_source
+from spikecast.errors import ConfigError
+from spikecast.measure.table import columns
+from spikecast.pipeline import convert
+
+
+@grouped
+def command(
+    model: ModelOptions,
+    settings: SettingOptions,
+    machine: MachineOptions,
+    output: OutputOptions,
+    batch_size: Annotated[int, typer.Option(help="images at a time", min=1)] = 4,
+    rounds: Annotated[int, typer.Option(help="times each is run; the median counts", min=1)] = 5,
+    shape: Shape = "",
+) -> None:
+    """Time T steps of the spiking network against MODEL itself, on random inputs; wants an idle machine.
+
+    \b
+    spikecast bench demo:cnn --batch-size 32
+    spikecast bench torchvision:resnet34 --steps 8 --levels 4
+    """
+    torch.manual_seed(machine.seed)
+    place = device_named(machine.device)
+    source = open_source(model, place)
+    if source.loaded.regions is not None or source.loaded.task == "detection":
+        raise ConfigError(f"{model.model} is converted by region; time the regions with a script of your own")
+    batch = on_device(source.example(batch_size, shape), place)
+    network: Any = source.network
+    if network is None:  # the thresholds that are quickest to find: how long a step takes does not depend on them
+        quick = dataclasses.replace(settings, thresholds=settings.thresholds or "quantile")
+        network = convert(source.model, [batch], quick.config(machine.seed))
+    steps = settings.steps or network.config.num_steps
+    calls = batch if isinstance(batch, tuple) else (batch,)
+    many = tuple(x.repeat(steps, *[1] * (x.dim() - 1)) for x in calls)
+    runs: dict[str, Callable[[], Any]] = {
+        f"ANN, {batch_size} images": lambda: source.model(*calls),
+        f"ANN, {batch_size * steps} images": lambda: source.model(*many),
+        f"SNN, {batch_size} images, T = {steps}": lambda: network.run(*calls, num_steps=steps),
+    }
+    seconds = _medians(runs, rounds, place)
+    common.show(*_answer(seconds, batch_size, steps), as_json=output.as_json, out=output.out)
+
+
+@torch.no_grad()
+def _medians(runs: dict[str, Callable[[], Any]], rounds: int, device: torch.device) -> dict[str, float]:
+    """Seconds of each; in turns, so that a busy moment of the machine meets all of them."""
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    with common.progress(rounds + 1, "timing") as done:
+        for number in range(rounds + 1):
+            for name, run in runs.items():
+                start = time.perf_counter()
+                run()
+                if device.type == "cuda":
+                    torch.cuda.synchronize(device)
+                if number:  # the first is to warm up: kernels are compiled, memory is fetched
+                    taken[name].append(time.perf_counter() - start)
+            done(1)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def _answer(seconds: dict[str, float], batch: int, steps: int) -> tuple[str, dict[str, Any]]:
+    ann, same, snn = seconds.values()
+    rows = [("", "ms", "images/s")]
+    for (name, taken), images in zip(seconds.items(), (batch, batch * steps, batch), strict=True):
+        rows.append((name, f"{1e3 * taken:.2f}", f"{images / taken:.1f}"))
+    lines = [
+        columns(rows),
+        f"the SNN takes {snn / ann:.2f} times as long as the ANN on the same images,",
+        f"and {snn / same:.2f} times as long as the ANN on {steps} times as many, which is as much arithmetic",
+        f"{torch.get_num_threads()} threads; medians",
+    ]
+    data = {
+        "batch_size": batch,
+        "num_steps": steps,
+        "threads": torch.get_num_threads(),
+        "seconds": {"ann": ann, "ann_same_arithmetic": same, "snn": snn},
+        "ratio": snn / ann,
+        "ratio_same_arithmetic": snn / same,
+    }
+    return "\n".join(lines), data

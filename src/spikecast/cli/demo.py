@@ -1,0 +1,81 @@
+"""spikecast demo: two small networks, two codings, every step; with nothing to download."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from spikecast.cli import common
+from spikecast.cli.job import open_job, save
+from spikecast.cli.options import JobOptions, JsonOption, MachineOptions, Steps, grouped
+from spikecast.cli.report import CODINGS, built
+from spikecast.config import Coding, Config
+from spikecast.measure import Evaluation, evaluate
+from spikecast.measure.table import columns
+
+NETWORKS = {"cnn": "a CNN with residual blocks", "vit": "a small vision Transformer"}
+NEXT = """
+What to try next:
+  spikecast inspect demo:vit                                  what each op becomes
+  spikecast explain {out}/vit_differential.spikecast --data demo:digits    which layers lose most
+  spikecast compare demo:cnn --data demo:digits               beside the methods of the literature
+  spikecast sweep demo:cnn --data demo:digits --budget energy=0.3
+  spikecast eval torchvision:resnet18 --pretrained --data imagefolder:DIR --limit 200    your own images
+  python examples/demo.py                                     the same in Python"""
+
+
+@grouped
+def command(
+    machine: MachineOptions,
+    output: JsonOption,
+    out: Annotated[Path, typer.Option("--out", help="folder for the pages and the networks")] = Path("out"),
+    steps: Steps = 8,
+    levels: Annotated[int, typer.Option("--levels", "-n", help="thresholds per sign of a neuron")] = 4,
+    limit: Annotated[int | None, typer.Option(help="measure at most so many digits")] = None,
+) -> None:
+    """Convert two small networks for handwritten digits, with differential and with rate coding.
+
+    Prints accuracy, agreement with the ANN and energy after each step, saves the networks and writes a page for each.
+
+    \b
+    spikecast demo
+    spikecast demo --steps 4 --out somewhere --json
+    """
+    configs = {c: Config(num_steps=steps, num_levels=levels, coding=c, seed=machine.seed) for c in CODINGS}
+    results: dict[str, Any] = {}
+    for name, words in NETWORKS.items():
+        digits = JobOptions(model=f"demo:{name}", data="demo:digits", limit=limit, calibrate=256, batch_size=64)
+        job = open_job(dataclasses.replace(digits, **vars(machine)))
+        networks = {coding: job.network(config) for coding, config in configs.items()}
+        found = {
+            coding: evaluate(network, job.counted(f"measuring {coding}"), model=job.model)
+            for coding, network in networks.items()
+        }
+        results[name] = {coding: entry.to_json() for coding, entry in found.items()}
+        for coding, network in networks.items():
+            save(network, out / f"{name}_{coding}.spikecast")
+        page = out / f"{name}.html"
+        built(job, networks, title=f"spikecast demo: {words}").write_html(page)
+        common.note(f"written to {page}")
+        if not output.as_json:
+            print(f"\n{words} ({job.source.spec})\n{_table(found)}\n{networks['differential'].report.summary()}\n")
+    common.show(NEXT.format(out=out).strip("\n"), results, as_json=output.as_json)
+
+
+def _table(found: Mapping[Coding, Evaluation]) -> str:
+    """Accuracy, agreement and energy of each coding, a row for each step."""
+    rows: list[Sequence[str]] = [["t", *(f"{coding} {what}" for coding in found for what in ("accuracy", "same", "E"))]]
+    first = next(iter(found.values()))
+    for t in range(len(first.steps["top1"])):
+        row = [str(t + 1)]
+        for entry in found.values():
+            assert entry.agreement is not None
+            assert entry.energy is not None
+            row += [f"{entry.steps['top1'][t]:.1%}", f"{entry.agreement[t]:.1%}", f"{entry.energy.ratio[t]:.1%}"]
+        rows.append(row)
+    ann = "" if first.ann is None else f"ANN: accuracy {first.ann['top1']:.1%} of {first.samples} digits; "
+    return f"{columns(rows)}\n{ann}same: answers like the ANN's; E: energy up to that step over the ANN's"

@@ -1,0 +1,87 @@
+"""spikecast doctor: versions, threads, the kernels in use, and what is missing and how to install it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from spikecast import kernels
+from spikecast._version import __version__
+from spikecast.cli import common
+from spikecast.cli.options import JsonOption, grouped
+from spikecast.measure.table import columns
+from spikecast.theory.neuron import Neuron
+
+CORE = ("torch", "numpy", "numba", "safetensors", "typer", "rich")
+EXTRAS = {
+    "vision": ("pillow", "pycocotools", "timm", "torchvision"),
+    "report": ("matplotlib",),
+    "demo": ("scikit-learn",),
+    "nir": ("h5py", "nir"),
+}
+USES = {
+    "vision": "timm:, torchvision:, and images from files",
+    "report": "--plot",
+    "demo": "spikecast demo, and demo:digits",
+    "nir": "spikecast export",
+}
+
+
+@grouped
+def command(output: JsonOption) -> None:
+    """Say what spikecast runs on here, and how to install what is missing.
+
+    \b
+    spikecast doctor
+    spikecast doctor --json
+    """
+    data = examined()
+    common.show(_text(data), data, as_json=output.as_json)
+
+
+def examined() -> dict[str, Any]:
+    """All that there is to say, as plain data."""
+    return {
+        "spikecast": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": {name: _version(name) for name in CORE},
+        "extras": {extra: {name: _version(name) for name in names} for extra, names in EXTRAS.items()},
+        "threads": {"torch": torch.get_num_threads(), "cores": os.cpu_count()},
+        "kernels": {"cpu": _kernel("cpu"), "cuda": _kernel("cuda") if torch.cuda.is_available() else "no CUDA device"},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _kernel(device: str) -> str:
+    """Which form of the neuron runs: the fused one is tried, since a compiler can be there and not work."""
+    try:
+        kernels.encode(torch.ones(2, 3, device=device), torch.ones(1, device=device), Neuron(), backend="fused")
+    except Exception as error:  # whatever a compiler that is not right may raise
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return f"eager, and slow: the fused kernel does not run ({line})"
+    return f"fused ({'Numba' if device == 'cpu' else 'Triton'})"
+
+
+def _text(data: dict[str, Any]) -> str:
+    rows = [("spikecast", data["spikecast"], ""), ("Python", data["python"], data["system"])]
+    rows += [(name, version or "missing", "") for name, version in data["packages"].items()]
+    threads = data["threads"]
+    rows.append(("threads", str(threads["torch"]), f"of {threads['cores']} cores; OMP_NUM_THREADS changes it"))
+    rows += [(f"neurons on {device}", found, "") for device, found in data["kernels"].items()]
+    for extra, packages in data["extras"].items():
+        missing = [name for name, version in packages.items() if version is None]
+        has = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
+        remedy = f'pip install "spikecast[{extra}]" (lacks {", ".join(missing)}; for {USES[extra]})'
+        rows.append((f"extra {extra}", "missing" if missing else "there", remedy if missing else has))
+    return columns([("", "", ""), *rows], 100).strip("\n")

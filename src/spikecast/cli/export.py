@@ -1,0 +1,86 @@
+"""spikecast export: a network, or its events, as a file that hardware and its simulators read."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+
+from spikecast.cli import common
+from spikecast.cli.job import open_job
+from spikecast.cli.options import JsonOption, MaybeJobOptions, SettingOptions, grouped
+from spikecast.cli.source import device_named, on_device, open_source
+from spikecast.errors import ConfigError
+
+NIR, EVENTS = (".nir",), (".npz", ".h5", ".hdf5")
+
+
+@grouped
+def command(
+    given: MaybeJobOptions,
+    out: Annotated[Path, typer.Option("--out", help="FILE.nir: the network; FILE.npz or FILE.h5: its events")],
+    settings: SettingOptions,
+    output: JsonOption,
+    profile: Annotated[str, typer.Option(help="of NIR: portable, composite or extended")] = "portable",
+    split: Annotated[bool, typer.Option("--split", help="leave to the host what the profile cannot say")] = False,
+    check: Annotated[str, typer.Option(help="run the file in an importer and compare: snntorch, sinabs, ...")] = "",
+) -> None:
+    """Write MODEL as a NIR graph, or the events of its neurons on the first batch of --data (--limit images).
+
+    A FILE.spikecast needs no --data for a graph; a model does, for its thresholds.
+
+    \b
+    spikecast export digits.spikecast --out digits.nir --profile extended
+    spikecast export demo:cnn --data demo:digits --coding rate --levels 1 --set signed=false \\
+        --set firing_boundary=1.0 --out digits.nir
+    spikecast export digits.spikecast --data demo:digits --limit 8 --out events.npz
+    """
+    if out.suffix not in NIR + EVENTS:
+        raise ConfigError(f"--out {out}: the name must end in one of {', '.join(NIR + EVENTS)}")
+    network, inputs = _opened(given, settings)
+    if out.suffix in EVENTS:
+        if inputs is None:
+            raise ConfigError(f"--out {out}: events come from images; give --data")
+        _write_events(network, inputs, out, settings.steps, as_json=output.as_json)
+        return
+    from spikecast.hardware import check_nir, export_nir
+
+    found = export_nir(network, out, profile, split)  # type: ignore[arg-type]
+    common.note(f"written to {out}")
+    text, data = str(found), dataclasses.asdict(found)
+    if check:
+        x = inputs if isinstance(inputs, Tensor) else open_source(given, network.device).example()
+        checked = check_nir(out, check, x, num_steps=network.config.num_steps, snn=network)  # type: ignore[arg-type]
+        text, data["check"] = f"{text}\n{checked}", dataclasses.asdict(checked)
+    common.show(text, data, as_json=output.as_json)
+
+
+def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[Any, Any]:
+    """The network, and the first batch of inputs if there is data."""
+    if given.data:
+        job = open_job(given)
+        network = job.network(job.config(settings, given.seed))
+        (batch,) = islice(job.data(), 1)
+        return network, batch[0] if isinstance(batch, list | tuple) else batch
+    source = open_source(given, device_named(given.device))
+    if source.network is None:
+        raise ConfigError(f"{given.model} is not converted yet; give --data for its thresholds, or a FILE.spikecast")
+    if settings.given:
+        raise ConfigError(f"{given.model} has its own {', '.join(settings.given)}; leave them out")
+    return source.network, None
+
+
+def _write_events(network: Any, inputs: Any, out: Path, steps: int | None, *, as_json: bool) -> None:
+    from spikecast.hardware import record_events
+
+    with torch.no_grad():
+        events = record_events(network, on_device(inputs, network.device), num_steps=steps)
+    events.save(out)
+    common.note(f"written to {out}")
+    data = {"out": str(out), "events": len(events), "samples": events.samples, "num_steps": events.num_steps}
+    common.show(f"{len(events)} events of {events.samples} samples in {events.num_steps} steps", data, as_json=as_json)

@@ -1,0 +1,56 @@
+"""spikecast inspect: what would become of a model, without any data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from spikecast.cli import common
+from spikecast.cli.convert import Strict
+from spikecast.cli.options import JsonOption, MachineOptions, ModelOptions, grouped
+from spikecast.cli.source import device_named, on_device, open_source
+from spikecast.config import Config
+from spikecast.pipeline import convert
+
+Shape = Annotated[str, typer.Option(help="sizes of one input without its batch, as in 1,28,28; else an image")]
+
+
+@grouped
+def command(
+    model: ModelOptions,
+    machine: MachineOptions,
+    output: JsonOption,
+    shape: Shape = "",
+    strict: Strict = False,
+) -> None:
+    """Say what each op of MODEL would become (spiking, graded, analog), or what is in a FILE.spikecast.
+
+    \b
+    spikecast inspect torchvision:resnet18
+    spikecast inspect mine.py:net --trust --shape 1,28,28
+    spikecast inspect digits.spikecast --json
+    """
+    torch.manual_seed(machine.seed)
+    place = device_named(machine.device)
+    source = open_source(model, place)
+    network = source.network
+    if network is None:
+        # The thresholds do not matter here; those that random inputs give are thrown away.
+        batch = on_device(source.example(2, shape), place)
+        config = Config(num_steps=1, thresholds="quantile")
+        network = convert(source.model, [batch], config, strict=strict, regions=source.loaded.regions)
+    data: dict[str, Any] = {**source.about, **network.about, **network.report.to_json()}
+    lines = [f"{data['model']}: {data['task']}; {source.loaded.preparation}"]
+    if source.network is not None:
+        data["config"] = network.config.to_json()
+        lines.append(f"converted: {settings(network.config)}")
+    common.show("\n".join([str(network.report), *lines]), data, as_json=output.as_json)
+
+
+def settings(config: Config) -> str:
+    """A configuration in few words: what differs from the default, and the steps and levels."""
+    usual = Config().to_json()
+    kept = ("num_steps", "num_levels", "coding")
+    return ", ".join(f"{k}={v}" for k, v in config.to_json().items() if k in kept or v != usual[k])

@@ -1,0 +1,175 @@
+"""What a command works on: a model or a saved network, images for its thresholds, and those it is measured on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from spikecast.cli import common
+from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
+from spikecast.cli.source import Source, device_named, on_device, open_source
+from spikecast.config import Config
+from spikecast.data import Data, open_data, samples
+from spikecast.errors import ConfigError, DataError
+from spikecast.experiments.compare import Comparison, compare
+from spikecast.experiments.resume import evaluate_all
+from spikecast.measure import Evaluation, Evaluator
+from spikecast.pipeline import convert
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model and its data, both on the device."""
+
+    source: Source
+    batches: Any
+    calibrating: Any
+    device: torch.device
+    said: Mapping[str, Any]  # what was asked for, so that records of another job are not mixed in
+
+    @property
+    def model(self) -> nn.Module:
+        return self.source.model
+
+    @property
+    def total(self) -> int | None:
+        """How many images are measured, where that is known."""
+        return len(self.batches) if isinstance(self.batches, Data) else None
+
+    def data(self) -> Iterator[Any]:
+        """The batches, on the device."""
+        return (on_device(batch, self.device) for batch in self.batches)
+
+    def counted(self, what: str) -> Iterator[Any]:
+        """The same, with a bar."""
+        return self._counted(self.batches, self.total, what)
+
+    def calibration(self) -> Iterator[Any]:
+        """The images that thresholds are found from."""
+        total = len(self.calibrating) if isinstance(self.calibrating, Data) else None
+        # Detectors take their targets for a second argument.
+        alone = isinstance(self.calibrating, Data)
+        return ([b[0]] if alone else b for b in self._counted(self.calibrating, total, "calibrating"))
+
+    def _counted(self, batches: Any, total: int | None, what: str) -> Iterator[Any]:
+        with common.progress(total, what) as done:
+            for batch in batches:
+                yield on_device(batch, self.device)
+                done(samples(batch))
+
+    def config(self, settings: SettingOptions, seed: int) -> Config:
+        """The settings; those of a saved network are fixed but for the number of steps."""
+        saved = self.source.network
+        if saved is None:
+            return settings.config(seed)
+        fixed = [name for name in settings.given if name != "num_steps"]
+        if fixed:
+            raise ConfigError(
+                f"{self.source.spec} has its own {', '.join(fixed)}; leave them out, or convert the model again"
+            )
+        own: Config = saved.config
+        return dataclasses.replace(own, **settings.given)
+
+    def network(self, config: Config, *, strict: bool = False) -> Any:
+        """The spiking network: the saved one, or the model converted now."""
+        if self.source.network is not None:
+            return self.source.network
+        network = convert(self.model, self.calibration(), config, strict=strict, regions=self.source.loaded.regions)
+        network.about = self.source.about
+        return network
+
+    def evaluate(
+        self, config: Config, options: MeasureOptions, *, steps: int | None = None, label: str = ""
+    ) -> Evaluation:
+        """Convert and measure; a label tells several measurements of one command apart."""
+        total = config.num_steps if steps is None else steps
+        evaluator = Evaluator(
+            lambda: self.network(config),
+            self.source.loaded.task,
+            model=self.model,
+            preset=options.costs,
+            num_steps=total,
+        )
+        folder = options.resume / label.replace(" ", "-") if options.resume is not None else None
+        said = {**self.said, "config": config.to_json(), "steps": total}
+        with common.progress(self.total, label or "measuring") as done:
+            return evaluate_all(evaluator, self.data(), folder=folder, job=said, progress=done)
+
+    def compare(self, configs: Mapping[str, Config], options: MeasureOptions) -> Comparison:
+        """Convert by several configurations and measure all."""
+        self.source.refuse_saved()
+        with common.progress(None if self.total is None else self.total * len(configs)) as done:
+            found = compare(
+                self.model,
+                self.calibration,
+                self.data,
+                configs,
+                task=self.source.loaded.task,
+                preset=options.costs,
+                regions=self.source.loaded.regions,
+                folder=options.resume,
+                job=self.said,
+                progress=lambda name, images: done(images, name),
+            )
+        common.skipped(self.batches)
+        return found
+
+
+def open_job(options: JobOptions) -> Job:
+    """Open the model and the data, and say on stderr what was understood."""
+    if options.calibrate < 1:
+        raise ConfigError(f"--calibrate {options.calibrate}: thresholds need at least one image")
+    torch.manual_seed(options.seed)
+    place = device_named(options.device)
+    source = open_source(options, place)
+    batches = _opened(source, options, "val", options.limit)
+    count = options.calibrate if options.limit is None else min(options.calibrate, options.limit)
+    try:
+        calibrating = _opened(source, options, "train", count)
+    except DataError:  # there is no training split
+        calibrating = _opened(source, options, "val", count)
+    size = f"{len(batches)} images" if isinstance(batches, Data) else "some images"
+    common.note(f"{options.model}, {options.data}: {size}; {source.loaded.preparation}")
+    return Job(source, batches, calibrating, place, _said(source, options))
+
+
+def _opened(source: Source, options: JobOptions, split: str, limit: int | None) -> Any:
+    return open_data(
+        options.data,
+        source.loaded.preparation,
+        split=split,
+        batch_size=options.batch_size,
+        limit=limit,
+        skip_corrupt=options.skip_corrupt,
+        trust=options.trust,
+    )
+
+
+def _said(source: Source, options: JobOptions) -> dict[str, Any]:
+    weights = "pretrained" if options.pretrained else None if options.weights is None else str(options.weights)
+    return {
+        "model": options.model,
+        "weights": weights,
+        "data": options.data,
+        "images": options.limit,
+        "batch_size": options.batch_size,
+        "calibrate": options.calibrate,
+        "preparation": source.loaded.preparation.to_json(),
+        "classes": options.classes,
+    }
+
+
+def save(network: Any, path: Path) -> None:
+    """Write a network from the first process, into a folder that is made if need be."""
+    from spikecast import distributed
+
+    if distributed.world()[0] == 0:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        network.save(path)
+    common.note(f"written to {path}")

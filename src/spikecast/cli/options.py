@@ -1,0 +1,206 @@
+"""Options that several commands share, in groups: a command takes a group as one parameter.
+
+`grouped` puts the fields of the groups into the command's signature, which typer reads, and hands them over as objects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from spikecast.config import Config
+from spikecast.errors import ConfigError
+
+Steps = Annotated[int, typer.Option("--steps", "-T", help="time-steps")]
+DataSpec = Annotated[
+    str,
+    typer.Option(help="imagefolder:DIR, imagenet:DIR, cifar10:DIR, coco:DIR, voc:DIR, demo:digits or FILE.py:FUNCTION"),
+]
+LevelList = Annotated[str, typer.Option("--levels", "-n", help="thresholds per sign, with commas between")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightOptions:
+    """Where a model's weights come from, and how its images are made ready."""
+
+    weights: Annotated[Path | None, typer.Option(help="safetensors, or a checkpoint of tensors")] = None
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="download the publisher's weights")] = False
+    classes: Annotated[int | None, typer.Option(help="classes of the model, where not its usual number")] = None
+    trust: Annotated[bool, typer.Option("--trust", help="run the code of FILE.py, or of a .pt2 program")] = False
+    size: Annotated[int | None, typer.Option(help="pixels of a side, where not the model's usual size")] = None
+    mean: Annotated[str, typer.Option(help="subtracted from pixels in 0..1: one number, or one per colour")] = ""
+    std: Annotated[str, typer.Option(help="pixels are divided by it: one number, or one per colour")] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(WeightOptions):
+    """A model, or a network that was converted before."""
+
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="timm:NAME, torchvision:NAME, demo:cnn, demo:vit, FILE.py:FACTORY, FILE.pt2 or FILE.spikecast",
+        ),
+    ]
+    of: Annotated[
+        str | None,
+        typer.Option("--of", metavar="MODEL", help="the model of a FILE.spikecast that was converted by region"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Images and targets."""
+
+    data: DataSpec
+    limit: Annotated[int | None, typer.Option(help="take at most so many images, spread over the set")] = None
+    calibrate: Annotated[
+        int, typer.Option(help="images that thresholds are found from, of the training split where there is one")
+    ] = 100
+    batch_size: Annotated[int, typer.Option(help="images at a time")] = 32
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="pass over images that cannot be read, and name them")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingOptions:
+    """How a model is converted. What is not given is Config's default, or what a saved network has."""
+
+    steps: Annotated[int | None, typer.Option("--steps", "-T", help="time-steps; 8 unless given")] = None
+    levels: Annotated[
+        int | None,
+        typer.Option(
+            "--levels", "-n", help="thresholds per sign of a neuron; 8 unless given, 1 is the signed IF neuron"
+        ),
+    ] = None
+    coding: Annotated[str | None, typer.Option(help="differential (unless given) or rate")] = None
+    thresholds: Annotated[
+        str | None, typer.Option(help="auto (unless given), iteration, iteration_paper, quantile or search")
+    ] = None
+    scale: Annotated[float | None, typer.Option(help="multiplies the thresholds")] = None
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="any other setting, as in signed=false; may be repeated"),
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What was given, by Config's names."""
+        names = ("num_steps", "num_levels", "coding", "thresholds", "threshold_scale")
+        values = (self.steps, self.levels, self.coding, self.thresholds, self.scale)
+        found = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        return found | dict(map(_setting, self.others or ()))
+
+    def config(self, seed: int = 0) -> Config:
+        return Config(**{"seed": seed, **self.given})
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions:
+    """What it runs on."""
+
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu"
+    seed: Annotated[int, typer.Option(help="of what is drawn at random")] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """How long measurements are priced and kept."""
+
+    costs: Annotated[str, typer.Option(help="paper, honest or full")] = "paper"
+    resume: Annotated[
+        Path | None, typer.Option(help="folder for finished batches; a run that was stopped goes on from it")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Where results go."""
+
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False
+    out: Annotated[Path | None, typer.Option("--out", help="write the JSON to a file as well")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(MachineOptions, DataOptions, ModelOptions):  # fields of the last come first
+    """A model and its data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaybeJobOptions(JobOptions):
+    """The same where a saved network may do without data."""
+
+    data: DataSpec = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredOptions(OutputOptions, MeasureOptions, JobOptions):
+    """A model that is measured on its data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOption:
+    """For commands whose result is a file, or short."""
+
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of text")] = False
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, where the value is JSON or a plain word."""
+    name, equals, value = text.partition("=")
+    known = [field.name for field in dataclasses.fields(Config)]
+    if not equals or name not in known:
+        raise ConfigError(f"--set {text!r}: give NAME=VALUE with NAME one of {', '.join(known)}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer takes it: every parameter that is a group stands for the group's fields."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            parameters += _parameters(groups[name])
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = {
+            name: group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        command(**made, **given)
+
+    signature = inspect.Signature(parameters)
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    empty = inspect.Parameter.empty
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=empty if field.default is dataclasses.MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in dataclasses.fields(group)
+    ]

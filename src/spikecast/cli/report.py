@@ -1,0 +1,84 @@
+"""spikecast report: one page about a model and its spiking networks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+
+from spikecast import distributed
+from spikecast.cli import common
+from spikecast.cli.job import Job, open_job
+from spikecast.cli.options import JobOptions, JsonOption, SettingOptions, grouped
+from spikecast.config import Coding
+from spikecast.data import Data, Preparation
+
+if TYPE_CHECKING:
+    from spikecast.report import ReportData
+
+CODINGS: tuple[Coding, ...] = ("differential", "rate")
+
+
+@grouped
+def command(
+    given: JobOptions,
+    out: Annotated[Path, typer.Option("--out", help="the HTML file to write")],
+    settings: SettingOptions,
+    output: JsonOption,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="write the curves as .svg, .pdf or .png as well, for a paper")
+    ] = None,
+) -> None:
+    """Write one self-contained page about MODEL: curves, layers, spikes, disagreements. Without --coding, for both.
+
+    \b
+    spikecast report demo:cnn --data demo:digits --out digits.html
+    spikecast report digits.spikecast --data demo:digits --limit 200 --out digits.html --plot curves.pdf
+    """
+    job = open_job(given)
+    config = job.config(settings, given.seed)
+    names = [config.coding] if job.source.network is not None or settings.coding is not None else CODINGS
+    networks = {name: job.network(dataclasses.replace(config, coding=name)) for name in names}
+    found = built(job, networks, title=given.model)
+    common.skipped(job.batches)
+    if distributed.world()[0] == 0:
+        found.write_html(out)
+        common.note(f"written to {out}")
+        if plot is not None:
+            from spikecast.report import write_plots
+
+            write_plots(found, plot)
+            common.note(f"written to {plot}")
+    figures = {n.name: {"steps": n.steps, "agreement": n.agreement, "energy": n.energy} for n in found.networks}
+    lines = [
+        f"{n.name}: {found.metric} {n.steps[found.metric][-1]:.2%} at T = {len(n.agreement)}" for n in found.networks
+    ]
+    ann = f"ANN: {found.metric} {found.ann[found.metric]:.2%}"
+    common.show("\n".join([*lines, ann]), {"out": str(out), "ann": found.ann, **figures}, as_json=output.as_json)
+
+
+def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:
+    """The report of some networks of a job, with pictures that look as the images did."""
+    from spikecast.report import build
+
+    prepared = job.source.loaded.preparation
+    return build(
+        job.model,
+        networks,
+        job.counted("measuring"),
+        title=title,
+        task=job.source.loaded.task,
+        classes=list(job.batches.classes) if isinstance(job.batches, Data) else None,
+        to_pixels=lambda x: pixels(x, prepared),
+    )
+
+
+def pixels(image: Tensor, prepared: Preparation) -> Tensor:
+    """An image as it was before mean and std, in 0..1."""
+    mean, std = (torch.tensor(v, device=image.device).reshape(-1, 1, 1) for v in (prepared.mean, prepared.std))
+    return (image * std + mean).clamp(0, 1)

@@ -1,0 +1,134 @@
+"""MODEL on the command line: a model by name, or a network that was converted and saved before."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from spikecast.cli import common
+from spikecast.cli.options import ModelOptions
+from spikecast.data import Preparation
+from spikecast.errors import ArtifactError, ConfigError
+from spikecast.models import Loaded, open_model
+from spikecast.pipeline import load
+
+SUFFIX = ".spikecast"
+ANY_SIZE = 320  # pixels of an example where a model takes any size
+
+
+class Analog(nn.Module):
+    """The ANN that a saved network was made from: the network with its neurons switched off."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.eval()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.network.analog(*args, **kwargs)  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model with what is known of it; `network` where it is a saved one."""
+
+    spec: str
+    loaded: Loaded
+    network: Any = None
+
+    @property
+    def model(self) -> nn.Module:
+        return self.loaded.model
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is stored along with the network."""
+        return {"model": self.spec, "task": self.loaded.task, "preparation": self.loaded.preparation.to_json()}
+
+    def refuse_saved(self) -> None:
+        """For commands that convert by settings of their own."""
+        if self.network is not None:
+            raise ConfigError(f"{self.spec} is converted already; give the model it was made from")
+
+    def example(self, count: int = 2, shape: str = "") -> Any:
+        """A random batch of the form that the model takes, as a loader would yield it."""
+        if shape:
+            return torch.rand(count, *common.numbers(shape, "shape"))
+        if self.loaded.example is not None:
+            return self.loaded.example
+        prepared = self.loaded.preparation
+        size = prepared.size or ANY_SIZE
+        if self.loaded.task == "detection":
+            return [[torch.rand(prepared.channels, size, size) for _ in range(count)]]
+        return torch.randn(count, prepared.channels, size, size)
+
+
+def open_source(options: ModelOptions, device: torch.device) -> Source:
+    """The model or the saved network, on the device."""
+    spec = options.model
+    network = None
+    if spec.endswith(SUFFIX):
+        model = None if options.of is None else _opened(options.of, options).model.to(device)
+        network = load(spec, model=model, device=device)
+        loaded = _of_network(spec, network)
+    else:
+        if options.of is not None:
+            raise ConfigError(f"--of {options.of} goes with a FILE{SUFFIX}, and {spec} is none; leave it out")
+        loaded = _opened(spec, options)
+        loaded.model.to(device)
+    return Source(spec, dataclasses.replace(loaded, preparation=_prepared(loaded.preparation, options)), network)
+
+
+def _opened(spec: str, options: ModelOptions) -> Loaded:
+    chosen = {} if options.classes is None else {"num_classes": options.classes}
+    loaded = open_model(
+        spec, weights=options.weights, pretrained=options.pretrained, trust=options.trust, options=chosen
+    )
+    if loaded.is_random:
+        common.note(f"{spec} has random weights: say --pretrained, or --weights FILE")
+    return loaded
+
+
+def _of_network(spec: str, network: Any) -> Loaded:
+    """What the file says of itself; one that was saved by a program of one's own says nothing."""
+    said = network.about
+    try:
+        preparation = Preparation.from_json(said["preparation"]) if "preparation" in said else Preparation()
+    except ConfigError as error:
+        raise ArtifactError(f"{spec}: {error}; save it again") from error
+    task = said.get("task", "classification")
+    if task not in ("classification", "detection", "segmentation"):
+        raise ArtifactError(f"{spec} is for the unknown task {str(task)[:40]!r}; save it again")
+    return Loaded(Analog(network), preparation, task)
+
+
+def _prepared(preparation: Preparation, options: ModelOptions) -> Preparation:
+    changed: dict[str, Any] = {} if options.size is None else {"size": options.size}
+    for name in ("mean", "std"):
+        if text := getattr(options, name):
+            changed[name] = common.fractions(text, name)
+    return dataclasses.replace(preparation, **changed)
+
+
+def device_named(name: str) -> torch.device:
+    """The device, if this machine has it."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"--device {name!r} is not a device; give cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"--device {name!r}: this machine has no CUDA device that torch can use; give cpu")
+    return device
+
+
+def on_device(value: Any, device: torch.device) -> Any:
+    """A batch with all its tensors on the device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, list | tuple):
+        return type(value)(on_device(v, device) for v in value)
+    return {k: on_device(v, device) for k, v in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,191 @@
+"""Commands on the networks that come with the package, on saved networks and on programs: nothing is downloaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+import spikecast
+from spikecast.cli.app import COMMANDS
+from spikecast.cli.doctor import EXTRAS
+from spikecast.data import Preparation, open_data
+from spikecast.zoo.demo import demo_network
+
+ROOT = Path(__file__).parents[2]
+QUICK = ["--thresholds", "quantile", "-T", "2", "--limit", "32"]
+GREY = Preparation(size=8, crop=1.0, mean=(0.0,), std=(1.0,))
+
+
+@pytest.fixture(scope="module")
+def saved(home: Path) -> Path:
+    """A network that was converted by a command."""
+    from spikecast.cli import main
+
+    path = home / "digits.spikecast"
+    with pytest.raises(SystemExit) as end:
+        main(["convert", "demo:cnn", "--data", "demo:digits", "--out", str(path), *QUICK])
+    assert end.value.code == 0
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_has_examples(cli, name: str) -> None:
+    done = cli(name, "--help")
+    assert done.code == 0
+    assert f"  spikecast {name}" in done.out
+    assert "--json" in done.out
+
+
+def test_version(cli) -> None:
+    assert cli("--version").out == f"spikecast {spikecast.__version__}\n"
+
+
+@pytest.mark.parametrize("name", ["cnn", "vit"])
+def test_the_packaged_networks_are_good(name: str) -> None:
+    data = open_data("demo:digits", GREY, batch_size=500)
+    ((images, labels),) = data
+    assert len(images) == 449
+    assert len(open_data("demo:digits", GREY, split="train")) == 1348
+    with torch.no_grad():
+        answers = demo_network(name)(images).argmax(1)
+    assert float((answers == labels).float().mean()) >= 0.985
+
+
+def test_demo(cli, home: Path) -> None:
+    done = cli("demo", "-T", "2", "--limit", "64", "--out", "shown")
+    assert done.code == 0, done.err
+    assert "What to try next" in done.out
+    lines = done.out.splitlines()
+    (head,) = {line for line in lines if line.startswith("t ")}
+    assert head.split() == ["t", *(w for c in ("differential", "rate") for w in (c, "accuracy", c, "same", c, "E"))]
+    assert len([line for line in lines if line.startswith("2 ")]) == 2
+    made = {f"{net}_{coding}.spikecast" for net in ("cnn", "vit") for coding in ("differential", "rate")}
+    assert {p.name for p in (home / "shown").iterdir()} == made | {"cnn.html", "vit.html"}
+    assert "<html" in (home / "shown" / "vit.html").read_text()
+
+
+def test_inspect_needs_no_data(cli) -> None:
+    done = cli("inspect", "demo:vit")
+    assert done.code == 0, done.err
+    assert "fed by spikes" in done.out
+    assert "images of 8 pixels, crop 1, bilinear, mean 0, std 1" in done.out
+    found = json.loads(cli("inspect", "net.py:net", "--trust", "--shape", "3,20,24", "--json").out)
+    assert found["model"] == "net.py:net"
+    assert [row["status"] for row in found["rows"]][:2] == ["analog", "spiking"]
+
+
+def test_a_saved_network_knows_its_images(cli, saved: Path) -> None:
+    network = spikecast.load(saved)
+    expected = {"model": "demo:cnn", "task": "classification", "preparation": json.loads(json.dumps(GREY.to_json()))}
+    assert network.about == expected
+    done = cli("inspect", "digits.spikecast", "--json")
+    found = json.loads(done.out)
+    assert {key: found[key] for key in expected} == expected
+    assert found["config"]["num_steps"] == 2
+    words = ["--data", "demo:digits", *QUICK[2:], "--json"]
+    again = json.loads(cli("eval", "digits.spikecast", *words).out)
+    fresh = json.loads(cli("eval", "demo:cnn", "--data", "demo:digits", *QUICK, "--json").out)
+    assert again["steps"] == fresh["steps"]
+    assert again["ann"] == fresh["ann"]
+    assert len(json.loads(cli("eval", "digits.spikecast", *words, "-T", "3").out)["agreement"]) == 3
+
+
+def test_explain_and_bench(cli, saved: Path) -> None:
+    done = cli("explain", "digits.spikecast", "--data", "demo:digits", "--limit", "16", "--most", "2")
+    assert done.code == 0, done.err
+    assert sum(" loses " in line for line in done.out.splitlines()) == 2
+    found = json.loads(cli("bench", "digits.spikecast", "--rounds", "1", "--json").out)
+    assert found["num_steps"] == 2
+    assert found["ratio"] == pytest.approx(found["seconds"]["snn"] / found["seconds"]["ann"])
+
+
+def test_report(cli, home: Path, saved: Path) -> None:
+    words = ["--data", "demo:digits", "--limit", "16", "--out", "page.html", "--plot", "curves.svg"]
+    done = cli("report", "digits.spikecast", *words, "--json")
+    assert done.code == 0, done.err
+    assert list(json.loads(done.out)) == ["out", "ann", "differential"]
+    assert "<html" in (home / "page.html").read_text()
+    assert "<svg" in (home / "curves.svg").read_text()
+
+
+def test_export(cli, home: Path, saved: Path) -> None:
+    pytest.importorskip("nir")
+    done = cli("export", "digits.spikecast", "--out", "digits.nir", "--profile", "extended", "--json")
+    assert done.code == 0, done.err
+    assert len(json.loads(done.out)["neurons"]) == 7
+    assert (home / "digits.nir").stat().st_size > 0
+    done = cli("export", "digits.spikecast", "--data", "demo:digits", "--limit", "2", "--out", "events.npz")
+    assert done.code == 0, done.err
+    assert "events of 2 samples in 2 steps" in done.out
+    assert "give --data" in cli("export", "digits.spikecast", "--out", "events.npz").complaint
+    done = cli("export", "digits.spikecast", "--out", "plain.nir")
+    assert "convert with coding='rate'" in done.complaint
+    assert not (home / "plain.nir").exists()
+
+
+def test_a_program_of_torch_export(cli, home: Path) -> None:
+    program = torch.export.export(demo_network("cnn"), (torch.rand(2, 1, 8, 8),))
+    torch.export.save(program, home / "cnn.pt2")
+    assert "may run code" in cli("inspect", "cnn.pt2").complaint
+    done = cli("inspect", "cnn.pt2", "--trust", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["num_sites"] == 7
+    (home / "cut.pt2").write_bytes((home / "cnn.pt2").read_bytes()[:1000])
+    assert "cannot be read as a program" in cli("inspect", "cut.pt2", "--trust").complaint
+
+
+def test_data_of_ones_own(cli) -> None:
+    words = ["net.py:net", "--trust", "--data", "net.py:batches", "-T", "2", "--json"]
+    assert json.loads(cli("eval", *words).out)["samples"] == 12
+    assert json.loads(cli("eval", *words, "--limit", "6").out)["samples"] == 6
+
+
+def test_doctor(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = cli("doctor")
+    assert done.code == 0, done.err
+    assert f"spikecast        {spikecast.__version__}" in done.out
+    assert "fused (Numba)" in done.out
+    from spikecast.cli import doctor
+
+    def version(name: str) -> str:
+        if name in ("timm", "scikit-learn"):
+            raise doctor.metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    done = cli("doctor")
+    assert 'pip install "spikecast[vision]" (lacks timm' in done.out
+    assert 'pip install "spikecast[demo]" (lacks scikit-learn' in done.out
+    assert json.loads(cli("doctor", "--json").out)["extras"]["vision"] == dict(
+        zip(EXTRAS["vision"], ["1.0", "1.0", None, "1.0"], strict=True)
+    )
+
+
+def test_doctor_knows_the_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {
+        extra: tuple(sorted(line.partition(">")[0] for line in lines))
+        for extra, lines in project["optional-dependencies"].items()
+        if extra != "dev"
+    }
+    assert declared == {extra: tuple(sorted(names)) for extra, names in EXTRAS.items()}
+
+
+def test_preparation_of_grey_and_colour() -> None:
+    pixels = torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8)
+    grey = GREY(pixels)
+    assert grey.shape == (1, 8, 8)
+    assert torch.allclose(grey[0] * 255, 0.299 * pixels[0] + 0.587 * pixels[1] + 0.114 * pixels[2], atol=1e-3)
+    colour = dataclasses.replace(GREY, mean=(0.0, 0.5, 1.0), std=(1.0, 1.0, 2.0))
+    three = colour(pixels[:1])
+    assert three.shape == (3, 8, 8)
+    assert torch.allclose(three[1], three[0] - 0.5)
+    with pytest.raises(spikecast.SpikecastError, match="one number each, or three"):
+        dataclasses.replace(GREY, std=(0.0,))
+    with pytest.raises(spikecast.SpikecastError, match="does not say how"):
+        Preparation.from_json({"mean": [1], "std": [1], "colour": 3})
