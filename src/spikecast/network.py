@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from spikecast.graph.report import Report
 from spikecast.graph.structure import unflatten
 from spikecast.states import NeuronStates, Recorded
 from spikecast.theory.neuron import Neuron
+
+if TYPE_CHECKING:
+    from spikecast.hardware.twin import Twin
 
 Recapture = Callable[[Sequence[Any], Mapping[str, Any]], Plan]
 
@@ -134,6 +137,12 @@ class SpikingNetwork(nn.Module):
         """What a site would send if it could send exactly: its input, kept in its interval."""
         found = self.sites[site]
         return steps.clamp(found.lower, found.upper) if found.is_rectifier else steps
+
+    def twin(self, dtype: torch.dtype | None = None) -> Twin:
+        """The same network in the spike view: signals on every wire, step by step, as hardware would run it."""
+        from spikecast.hardware.twin import Twin
+
+        return Twin(self, dtype)
 
     @torch.no_grad()
     def record(

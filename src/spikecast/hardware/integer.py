@@ -209,7 +209,7 @@ class _Run:
             return self.still[feed.target]
         total = self.circuit.value(feed, analog, self.batch) if analog else self.circuit.constant(feed)
         for path, _ in receiver.host:
-            total = total + self.circuit.along(path, self.values[path.source.value].to(total.dtype), self.batch)
+            total = total + self.circuit.along(path.links, self.values[path.source.value].to(total.dtype), self.batch)
         self.still[feed.target] = total
         return total
 

@@ -105,6 +105,12 @@ def count_all(fired, weights, partial):
 
 
 @triton.jit
+def place_of(p, summed, inside):
+    """Where neuron p on the way (`layout.Walk`) is counted."""
+    return p // (summed * inside) * inside + p % inside
+
+
+@triton.jit
 def count_along(fired, along, row, place, is_row, vector: tl.constexpr):
     """Add one to the count of each neuron that fired (or holds something); where a row shares one, sum first."""
     if vector:
@@ -153,8 +159,7 @@ def encode(
         estimate = tl.load(state + locate(row, sizes, state_strides, dims)[:, None] + column, mask=here, other=0.0)
     if fan_out is not None:
         weights = load_beside(fan_out, locate(row, sizes, fan_strides, dims), column, here, vector[1])
-        p = row[:, None] * run + column  # the neuron's number on the way (`layout.Walk`)
-        place = p // (summed * inside) * inside + p % inside
+        place = place_of(row[:, None] * run + column, summed, inside)
     largest = tl.full((tile_rows, tile_columns), 0, tl.int32)
     for k in range(num_steps):
         x = tl.load(inputs + read, mask=here, other=0)
