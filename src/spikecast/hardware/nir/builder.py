@@ -1,0 +1,266 @@
+"""Walks a network's circuit once and writes it as a NIR graph; what the profile cannot say is cut out, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spikecast.errors import MissingExtraError
+from spikecast.graph.program import NEURON, Node, Ref, replace_refs
+from spikecast.hardware.circuit import Circuit
+from spikecast.hardware.nir.linear import HANDLERS, Call, Unsaid, Value
+from spikecast.hardware.nir.terms import Op, Term, matrix_op, squared
+from spikecast.hardware.parts import Layer
+
+if TYPE_CHECKING:
+    from spikecast.network import SpikingNetwork
+
+NeuronMaker = Callable[[Layer], Any]  # a NIR node for a layer of neurons, or Unsaid
+
+
+def nir_package() -> Any:
+    """The nir package, or what to install."""
+    try:
+        import nir
+    except ImportError:
+        raise MissingExtraError("NIR needs the packages nir and h5py; pip install 'spikecast[nir]'") from None
+    return nir
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What stays on the host: the op by name, why, and the graph's nodes that lead to it and on from it."""
+
+    name: str
+    reason: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass
+class Built:
+    """A graph in the making."""
+
+    nodes: dict[str, Any] = field(default_factory=dict)
+    edges: list[tuple[str, str]] = field(default_factory=list)
+    host: list[Gap] = field(default_factory=list)
+    neurons: dict[str, str] = field(default_factory=dict)  # node -> site
+    placed: dict[str, tuple[str, str]] = field(default_factory=dict)  # weight of the network -> (node, field)
+
+
+class Builder:
+    """`normalised`: thresholds go into the weights, so that every neuron's is 1; else weights stay as they are."""
+
+    def __init__(self, snn: SpikingNetwork, make_neuron: NeuronMaker, *, normalised: bool = True) -> None:
+        self.nir = nir_package()
+        self.circuit = Circuit(snn)
+        self.program, self.frame = self.circuit.program, self.circuit.forms.frame(self.circuit.batch)
+        self.make_neuron, self.normalised = make_neuron, normalised
+        self.layers = {layer.value: layer for layer in self.circuit.layers}
+        self.values: dict[str, Value] = {}
+        self.current = "synapse"  # the op that is being written, which names its node
+        self.built = Built()
+
+    def build(self) -> Built:
+        for spec in self.program.inputs:
+            self._enter(spec.name, "input" if len(self.program.inputs) == 1 else f"input_{spec.name}")
+        for node in self.program.nodes:
+            if node.name in self.circuit.still:
+                continue
+            try:
+                self.values[node.name] = self._shared(node, self._said(node))
+            except Unsaid as reason:
+                self._leave_to_host(node, str(reason))
+        for i, name in enumerate(dict.fromkeys(self.program.output_names)):
+            if name in self.values:
+                self._exit(self.values[name], "output" if i == 0 else f"output_{i}")
+        return self.built
+
+    # -- ops
+
+    def _said(self, node: Node) -> Value:
+        shape, self.current = self._shape(node.name), label_of(node)
+        if node.target == NEURON:
+            return self._neuron(self.layers[node.name], shape)
+        if node.name not in self.circuit.linear or node.op not in HANDLERS:
+            raise Unsaid(self._why_not(node))
+        args, kwargs = replace_refs((node.args, dict(node.kwargs)), self._argument)
+        return HANDLERS[node.op](Call(node, args, kwargs, shape, self._push, self._flatten))
+
+    def _why_not(self, node: Node) -> str:
+        op = node.op.removeprefix("aten.")
+        if "max_pool" in op:
+            return "a maximum is not linear; convert with average pooling"
+        role = self.circuit.roles[node.name]
+        if node.name in self.circuit.linear:
+            return f"{op} is linear, but no NIR primitive does it"
+        return f"{op} is {role.value if role else 'an unknown op'}: a graded unit or a product"
+
+    def _argument(self, ref: Ref) -> Any:
+        return self.values[ref.name] if ref.name in self.values else self.frame.values[ref.name]
+
+    def _neuron(self, layer: Layer, shape: tuple[int, ...]) -> Value:
+        made = self.make_neuron(layer)
+        value = self.values[layer.feed.target]
+        theta = per_channel(layer) if self.normalised else None
+        if theta is not None:
+            value = Value(tuple(term.times(1.0 / theta) for term in value.terms), value.shape)
+        name = self._add(layer.name, made)
+        self.built.neurons[name] = layer.name
+        made.metadata = {**made.metadata, "spikecast.site": layer.name}
+        self._connect(value, name)
+        return Value((Term(name, theta),), shape)
+
+    def _shared(self, node: Node, value: Value) -> Value:
+        """What several ops read is computed once."""
+        if len(self.program.users.get(node.name, ())) < 2 or all(term.op is None for term in value.terms):
+            return value
+        return Value(tuple(Term(self._placed(t, value.shape)) if t.op else t for t in value.terms), value.shape)
+
+    def _push(self, value: Value, op: Op, shape: tuple[int, ...]) -> Value:
+        """A value behind one more op; the op's constant is added once."""
+        square = squared(op) if op.weight.dim() == 4 else op
+        if square is None:
+            raise Unsaid(f"its kernel {tuple(op.weight.shape[2:])} is not square, which NIR's shapes need")
+        op, terms = (dataclasses.replace(square, label=self.current) if square.label == "synapse" else square), []
+        for i, term in enumerate(value.terms):
+            own = op if i == 0 else _without_bias(op)
+            merged = term.through(own)
+            terms.append(Term(self._placed(term, value.shape), None, own) if merged is None else merged)
+        return Value(tuple(terms), shape)
+
+    def _flatten(self, value: Value, shape: tuple[int, ...]) -> Value:
+        terms = []
+        for term in value.terms:
+            raw = term if term.op is None else Term(self._placed(term, value.shape))
+            flat = self.nir.Flatten({"input": np.array(value.shape)}, start_dim=-len(value.shape), end_dim=-1)
+            name = self._add("flatten", flat)
+            self.built.edges.append((raw.source, name))
+            per_entry = math.prod(value.shape) // value.channels
+            terms.append(Term(name, None if raw.scale is None else raw.scale.repeat_interleave(per_entry)))
+        return Value(tuple(terms), shape)
+
+    # -- nodes and edges
+
+    def _placed(self, term: Term, shape: tuple[int, ...]) -> str:
+        """The NIR node that holds a term; `shape` is what comes out."""
+        if term.op is None and (term.scale is None or bool((term.scale == 1).all())):
+            return term.source
+        op = term.op
+        if op is None:
+            assert term.scale is not None
+            op = dataclasses.replace(matrix_op(torch.diag(term.scale), len(shape)), label=f"scale_{term.source}")
+        source = self.built.nodes[term.source]
+        shape_in = [int(n) for n in source.output_type["output"]]
+        name = self._add(op.label, self._node(op, shape_in))
+        self.built.edges.append((term.source, name))
+        if op.origin is not None:
+            self.built.placed[op.origin] = (name, "weight")
+        return name
+
+    def _node(self, op: Op, shape_in: list[int]) -> Any:
+        if op.weight.dim() == 2:
+            return self.nir.Affine(weight=_array(op.weight), bias=_array(op.bias))
+        return self.nir.Conv2d(
+            input_shape=tuple(shape_in[1:]),
+            weight=_array(op.weight),
+            stride=op.stride,
+            padding=op.padding,
+            dilation=op.dilation,
+            groups=1,
+            bias=_array(op.bias),
+        )
+
+    def _connect(self, value: Value, target: str) -> None:
+        """Edges into a node add up. Two unchanged ways from one source are one edge with both weights."""
+        merged: dict[str, Term] = {}
+        for i, term in enumerate(value.terms):
+            key = term.source if term.op is None else f"#{i}"
+            if key in merged:
+                one = torch.ones(value.channels, dtype=torch.float64)
+                scales = [one if t.scale is None else t.scale for t in (merged[key], term)]
+                merged[key] = Term(term.source, scales[0] + scales[1])
+            else:
+                merged[key] = term
+        for term in merged.values():
+            self.built.edges.append((self._placed(term, value.shape), target))
+
+    def _exit(self, value: Value, name: str, metadata: dict[str, str] | None = None) -> str:
+        node = self.nir.Output(np.array(value.shape))
+        node.metadata = metadata or {}
+        if len(value.terms) > 1 or (value.terms[0].source in self.built.nodes and value.terms[0].op is None):
+            # importers do not add up what arrives at an output, and an output is no place for a bare neuron's scale
+            eye = matrix_op(torch.eye(value.channels), len(value.shape))
+            gather = self._add("gather", self._node(eye, list(value.shape)))
+            self._connect(value, gather)
+            value = Value((Term(gather),), value.shape)
+        made = self._add(name, node)
+        self._connect(value, made)
+        return made
+
+    def _enter(self, value: str, name: str, metadata: dict[str, str] | None = None) -> str:
+        shape = self._shape(value)
+        node = self.nir.Input(np.array(shape))
+        node.metadata = metadata or {}
+        made = self._add(name, node)
+        self.values[value] = Value((Term(made),), shape)
+        return made
+
+    def _leave_to_host(self, node: Node, reason: str) -> None:
+        """The graph ends before an op and starts again behind it."""
+        label = label_of(node)
+        about = {"spikecast.host_op": label, "spikecast.op": node.op}
+        reads = [n for n in dict.fromkeys(node.inputs) if n in self.values]
+        ends = tuple(self._exit(self.values[n], f"to_{label}", about) for n in reads)
+        starts: tuple[str, ...] = ()
+        if isinstance(self.frame.forms[node.name], Tensor):
+            starts = (self._enter(node.name, f"from_{label}", about),)
+        self.built.host.append(Gap(label, reason, ends, starts))
+
+    def _add(self, label: str, node: Any) -> str:
+        """A name that every importer takes: letters, digits and underscores, and none twice."""
+        name = base = re.sub(r"\W+", "_", label).strip("_") or "node"
+        if base[0].isdigit():
+            name = base = f"n_{base}"
+        number = 1
+        while name in self.built.nodes:
+            number += 1
+            name = f"{base}_{number}"
+        self.built.nodes[name] = node
+        return name
+
+    def _shape(self, value: str) -> tuple[int, ...]:
+        form = self.frame.forms[value]
+        return tuple(form.shape[1:]) if isinstance(form, Tensor) else ()
+
+
+def label_of(node: Node) -> str:
+    """What a user calls an op."""
+    if node.target == NEURON:
+        return str(node.kwargs["site"])
+    return node.scope or node.name
+
+
+def per_channel(layer: Layer) -> Tensor:
+    """θ as one number per channel; NIR's weights cannot hold one per place."""
+    theta, channels = layer.threshold.double(), layer.shape[0] if layer.shape else 1
+    full = theta.reshape((1,) * (len(layer.shape) - theta.dim()) + tuple(theta.shape))
+    if any(n != 1 for n in full.shape[1:]):
+        raise Unsaid("its thresholds differ from place to place; convert with granularity='channel'")
+    return full.reshape(-1).expand(channels)
+
+
+def _without_bias(op: Op) -> Op:
+    return dataclasses.replace(op, bias=torch.zeros_like(op.bias))
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().float().contiguous().numpy()

@@ -1,0 +1,1 @@
+"""Scripts that run in the environments of NIR importers, not in ours."""

@@ -1,0 +1,235 @@
+"""Run by an importer's own Python: reads a NIR file with that importer, runs it, and writes what its neurons sent.
+
+Nothing of spikecast is imported here, only torch, numpy, nir and the importer. Usage:
+check.py IMPORTER FILE.nir IN.npz OUT.npz, where IN holds x [T, batch, ...], and OUT gets, for each of three stages,
+the output and the spikes of each neuron node, and one JSON text about what the importer does otherwise.
+
+The stages: "imported", as the importer made it (with the least that makes it run); "set", with the importer's own
+settings put to soft reset, no leak and one spike; "meant", with its neurons replaced by the one the file means.
+"""
+
+import io
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Any
+
+import nir
+import numpy as np
+import torch
+from torch import Tensor
+
+Run = tuple[Tensor, dict[str, Tensor]]  # the output [T, batch, ...], and what each neuron node sent
+STAGES = ("imported", "set", "meant")
+
+
+def neurons_of(graph: Any) -> list[str]:
+    return [name for name, node in graph.nodes.items() if type(node).__name__ == "IF"]
+
+
+class Meant(torch.nn.Module):
+    """The IF neuron of the file: threshold 1, soft reset, fires at and above, once a step."""
+
+    def __init__(self, threshold: Any, folded: int) -> None:
+        super().__init__()
+        self.threshold, self.folded = torch.as_tensor(np.asarray(threshold)), folded
+        self.potential: Tensor | None = None
+
+    def step(self, x: Tensor) -> Tensor:
+        potential = x if self.potential is None else self.potential + x
+        spikes = (potential >= self.threshold).to(x.dtype)
+        self.potential = potential - spikes * self.threshold
+        return spikes
+
+    def forward(self, x: Tensor, state: Any = None) -> Any:
+        if self.folded:  # [batch·T, ...], batch first
+            steps = x.reshape(self.folded, -1, *x.shape[1:])
+            return torch.stack([self.step(steps[:, t]) for t in range(steps.shape[1])], 1).flatten(0, 1)
+        return (self.step(x), ()) if state is not None or self.stateful else self.step(x)
+
+    stateful = False
+
+
+def run_snntorch(graph: Any, x: Tensor, stage: str) -> Run:
+    import snntorch
+    from snntorch.import_nir import import_from_nir
+
+    net = import_from_nir(graph)
+    for module in net.modules():
+        if isinstance(module, snntorch.Leaky):
+            module.init_hidden = True  # without it a neuron hands a pair to the next layer, which fails
+            if stage == "set":
+                module.beta = torch.ones(())
+    replaced = {name: Meant(graph.nodes[name].v_threshold, 0) for name in neurons_of(graph)}
+    return by_steps(net, graph, x, replaced if stage == "meant" else {})
+
+
+def run_spikingjelly(graph: Any, x: Tensor, stage: str) -> Run:
+    from spikingjelly.activation_based import neuron
+    from spikingjelly.activation_based.nir_exchange import import_from_nir
+
+    net = import_from_nir(graph, dt=1.0)
+    for module in net.modules():
+        if isinstance(module, neuron.IFNode) and stage == "set":
+            module.v_reset = None  # soft reset
+    replaced = {name: Meant(graph.nodes[name].v_threshold, 0) for name in neurons_of(graph)}
+    for module in replaced.values():
+        module.stateful = True
+    return by_steps(net, graph, x, replaced if stage == "meant" else {})
+
+
+def by_steps(net: Any, graph: Any, x: Tensor, replaced: dict[str, Meant]) -> Run:
+    """An importer whose graph takes one step at a time."""
+    seen = watch(net, graph, replaced)
+    state, outputs = None, []
+    for step in x:
+        answer = net(step) if state is None else net(step, state)
+        out, state = answer if isinstance(answer, tuple) else (answer, None)
+        outputs.append(out.detach())
+    return torch.stack(outputs), {name: torch.stack(found) for name, found in seen.items()}
+
+
+def run_sinabs(graph: Any, x: Tensor, stage: str) -> Run:
+    import sinabs.activation
+    import sinabs.layers
+    from sinabs.nir import from_nir
+
+    steps, batch = x.shape[:2]
+    net = from_nir(graph, batch_size=batch)
+    if stage != "imported":
+        net.execution_order = topological(net, graph)
+        for module in net.modules():
+            if isinstance(module, sinabs.layers.IAFSqueeze):
+                module.min_v_mem, module.spike_fn = None, sinabs.activation.SingleSpike
+    replaced = {name: Meant(graph.nodes[name].v_threshold, batch) for name in neurons_of(graph)}
+    seen = watch(net, graph, replaced if stage == "meant" else {})
+    out = net(x.transpose(0, 1).flatten(0, 1))
+    out = out[0] if isinstance(out, tuple) else out
+
+    def apart(folded: Tensor) -> Tensor:
+        return folded.detach().reshape(batch, steps, *folded.shape[1:]).transpose(0, 1)
+
+    return apart(out), {name: apart(found[0]) for name, found in seen.items()}
+
+
+def topological(net: Any, graph: Any) -> list[Any]:
+    """nirtorch 2.0 visits a graph depth first, so that a node may run before all that leads to it has run."""
+    waiting, order = list(net.execution_order), []
+    done: set[str] = set()
+    before = {name: {a for a, b in graph.edges if b == name} for name in graph.nodes}
+    while waiting:
+        ready = next(node for node in waiting if before[node.name] <= done)
+        waiting.remove(ready)
+        order.append(ready)
+        done.add(ready.name)
+    return order
+
+
+def watch(net: Any, graph: Any, replaced: dict[str, Meant]) -> dict[str, list[Tensor]]:
+    """Note what every neuron module sends; with `replaced`, let another module do its work."""
+    seen: dict[str, list[Tensor]] = {}
+    modules = dict(net.named_modules())
+    for name in neurons_of(graph):
+        module, seen[name] = modules[name], []
+        if name in replaced:
+            module.forward = replaced[name].forward
+
+        def hook(_module: Any, _args: Any, output: Any, found: list[Tensor] = seen[name]) -> None:
+            found.append((output[0] if isinstance(output, tuple) else output).detach())
+
+        module.register_forward_hook(hook)
+    return seen
+
+
+RUNNERS: dict[str, Callable[[Any, Tensor, str], Run]] = {
+    "snntorch": run_snntorch,
+    "spikingjelly": run_spikingjelly,
+    "sinabs": run_sinabs,
+}
+
+
+def run(importer: str, make_graph: Callable[[], Any], x: Tensor, stage: str) -> Run:
+    with torch.no_grad(), redirect_stdout(io.StringIO()):
+        return RUNNERS[importer](make_graph(), x, stage)
+
+
+def tiny(layers: int = 1, branches: tuple[float, ...] = (1.0,)) -> Any:
+    """A chain of IF neurons; between them a sum of branches."""
+
+    def neuron() -> Any:
+        one = np.ones(1, np.float32)
+        return nir.IF(r=one, v_threshold=one.copy())
+
+    def weight(w: float) -> Any:
+        return nir.Affine(weight=np.full((1, 1), w, np.float32), bias=np.zeros(1, np.float32))
+
+    nodes, edges, last = {"input": nir.Input(np.array([1]))}, [], "input"
+    for i in range(layers):
+        for j, w in enumerate(branches if i == layers - 1 else (1.0,)):
+            nodes[f"w{i}_{j}"] = weight(w)
+            edges += [(last, f"w{i}_{j}"), (f"w{i}_{j}", f"s{i}")]
+        nodes[f"s{i}"] = neuron()
+        last = f"s{i}"
+    nodes["end"], nodes["output"] = weight(1.0), nir.Output(np.array([1]))
+    return nir.NIRGraph(nodes, [*edges, (last, "end"), ("end", "output")])
+
+
+# name: (graph, input of each step, spikes as the file means them, what another outcome says)
+PROBES: dict[str, tuple[Callable[[], Any], list[float], list[int], str]] = {
+    "strict threshold": (tiny, [1.0], [1], "a neuron at its threshold does not fire"),
+    "hard reset": (tiny, [0.75] * 3, [0, 1, 1], "what is above the threshold is lost when a neuron fires"),
+    "leak": (tiny, [0.26] * 4, [0, 0, 0, 1], "the potential leaks"),
+    "several spikes": (tiny, [2.5], [1], "a neuron fires several times in one step"),
+    "lost backlog": (tiny, [2.5, 0.1], [1, 1], "a potential still above the threshold does not fire in the next step"),
+    "floor": (tiny, [-3.0, 3.5], [0, 0], "the potential is cut off below"),
+    "delay": (lambda: tiny(2, (1.5,)), [1.5], [1], "a layer sees its input a step late"),
+    "lost branches": (lambda: tiny(2, (0.5, 0.6)), [1.25], [1], "edges into one node are not all added up"),
+}
+
+
+def probe(importer: str, stage: str) -> list[dict[str, Any]]:
+    """What the importer does otherwise than the file means, on single neurons."""
+    found = []
+    for name, (make, steps, expected, meaning) in PROBES.items():
+        x = torch.tensor(steps).reshape(-1, 1, 1)
+        try:
+            _, seen = run(importer, make, x, stage)
+            last = list(seen)[-1]
+            got: Any = [int(v) for v in seen[last].reshape(-1)]
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}"[:200]
+        if got != expected:
+            found.append({"name": name, "meaning": meaning, "expected": expected, "found": got})
+    return found
+
+
+def main(importer: str, path: str, given: str, out: str) -> None:
+    """Run all stages; one that fails is reported by its error."""
+    with np.load(given, allow_pickle=False) as data:
+        x = torch.from_numpy(data["x"])
+    arrays: dict[str, Any] = {}
+    report: dict[str, Any] = {"versions": versions(importer), "differences": {}, "errors": {}}
+    for stage in STAGES:
+        report["differences"][stage] = probe(importer, stage)
+        try:
+            output, seen = run(importer, lambda: nir.read(path), x, stage)
+        except Exception as error:
+            line = (str(error).strip().splitlines() or [""])[0]
+            report["errors"][stage] = f"{type(error).__name__}: {line}"[:300]
+            traceback.print_exc()
+            continue
+        arrays[f"{stage}/"] = output.float().numpy()
+        arrays.update({f"{stage}/{name}": spikes.to(torch.int16).numpy() for name, spikes in seen.items()})
+    np.savez_compressed(out, report=np.frombuffer(json.dumps(report).encode(), np.uint8), **arrays)
+
+
+def versions(importer: str) -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in (importer, "nir", "nirtorch", "torch")}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])
