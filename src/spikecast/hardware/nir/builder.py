@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import MissingExtraError
-from spikecast.graph.program import NEURON, Node, Ref, replace_refs
+from spikecast.graph.program import NEURON, Meta, Node, Ref, replace_refs
 from spikecast.hardware.circuit import Circuit
 from spikecast.hardware.nir.linear import HANDLERS, Call, Unsaid, Value
 from spikecast.hardware.nir.terms import Op, Term, matrix_op, squared
@@ -92,6 +92,8 @@ class Builder:
             return self._neuron(self.layers[node.name], shape)
         if node.name not in self.circuit.linear or node.op not in HANDLERS:
             raise Unsaid(self._why_not(node))
+        if not all(self._batch_is_first(name) for name in (node.name, *node.inputs) if name not in self.circuit.still):
+            raise Unsaid("its samples do not lie along its first axis")
         args, kwargs = replace_refs((node.args, dict(node.kwargs)), self._argument)
         return HANDLERS[node.op](Call(node, args, kwargs, shape, self._push, self._flatten))
 
@@ -196,8 +198,7 @@ class Builder:
     def _exit(self, value: Value, name: str, metadata: dict[str, str] | None = None) -> str:
         node = self.nir.Output(np.array(value.shape))
         node.metadata = metadata or {}
-        if len(value.terms) > 1 or (value.terms[0].source in self.built.nodes and value.terms[0].op is None):
-            # importers do not add up what arrives at an output, and an output is no place for a bare neuron's scale
+        if len(value.terms) > 1 and len(value.shape) in (1, 3):  # importers do not add up what arrives at an output
             eye = matrix_op(torch.eye(value.channels), len(value.shape))
             gather = self._add("gather", self._node(eye, list(value.shape)))
             self._connect(value, gather)
@@ -239,7 +240,11 @@ class Builder:
 
     def _shape(self, value: str) -> tuple[int, ...]:
         form = self.frame.forms[value]
-        return tuple(form.shape[1:]) if isinstance(form, Tensor) else ()
+        return self.circuit._sample_shape(value, form) if isinstance(form, Tensor) else ()
+
+    def _batch_is_first(self, value: str) -> bool:
+        meta = self.program.metas[value]
+        return isinstance(meta, Meta) and meta.batch_axis == 0 and self.frame.forms[value].shape[0] == 1
 
 
 def label_of(node: Node) -> str:
@@ -251,7 +256,9 @@ def label_of(node: Node) -> str:
 
 def per_channel(layer: Layer) -> Tensor:
     """θ as one number per channel; NIR's weights cannot hold one per place."""
-    theta, channels = layer.threshold.double(), layer.shape[0] if layer.shape else 1
+    if len(layer.shape) not in (1, 3):
+        raise Unsaid(f"neurons of shape {layer.shape}; NIR's matrices and convolutions take vectors and maps")
+    theta, channels = layer.threshold.double(), layer.shape[0]
     full = theta.reshape((1,) * (len(layer.shape) - theta.dim()) + tuple(theta.shape))
     if any(n != 1 for n in full.shape[1:]):
         raise Unsaid("its thresholds differ from place to place; convert with granularity='channel'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -174,7 +175,7 @@ def pad(call: Call) -> Value:
 def reshape(call: Call) -> Value:
     if call.shape == call.data.shape:
         return call.data
-    if len(call.shape) == 1 and len(call.data.shape) == 3:
+    if len(call.shape) == 1 and len(call.data.shape) == 3 and call.shape[0] == math.prod(call.data.shape):
         return call.flatten(call.data, call.shape)
     raise Unsaid(f"it turns values of shape {call.data.shape} into {call.shape}")
 
@@ -218,11 +219,15 @@ HANDLERS: dict[str, Callable[[Call], Value]] = {
 
 
 def _times(value: Value, factor: Tensor) -> Value:
+    if len(value.shape) not in (1, 3) and not bool((factor == 1).all()):
+        raise Unsaid(f"it scales values of shape {value.shape}; NIR's matrices and convolutions take vectors and maps")
     return Value(tuple(term.times(factor.double()) for term in value.terms), value.shape)
 
 
 def _shifted(call: Call, value: Value, shift: Tensor) -> Value:
     """A constant is added once: to the first term, which then needs an op to hold it."""
+    if len(value.shape) not in (1, 3):
+        raise Unsaid(f"it shifts values of shape {value.shape}; NIR's matrices and convolutions take vectors and maps")
     if value.terms[0].op is None:
         eye = matrix_op(torch.eye(value.channels), len(value.shape))
         first = call.push(Value(value.terms[:1], value.shape), eye, value.shape).terms[0]
