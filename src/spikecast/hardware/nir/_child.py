@@ -19,7 +19,8 @@ PREFIX = "node/metadata/spikecast."
 def main(path: str, out: str, limit: int) -> None:
     """Copy the texts and tensors of a file to an npz; sizes are checked before anything is read."""
     resource.setrlimit(resource.RLIMIT_AS, (limit + 2**31, limit + 2**31))
-    resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
+    seconds = 60 + limit // 2**24
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with h5py.File(path, "r", libver="latest", swmr=False) as file:
         np.savez(out, allow_pickle=False, **collect(file, limit))

@@ -70,7 +70,11 @@ def network_metadata(snn: SpikingNetwork, built: Built) -> dict[str, Any]:
 def load(path: str | os.PathLike[str], device: str | torch.device | None = None) -> SpikingNetwork:
     """The network in a file of profile "extended"; its numbers are those of the network that was exported."""
     place = artifact._usable(device)
-    tree = read_extended(path)
+    return restored(path, read_extended(path), place)
+
+
+def restored(path: str | os.PathLike[str], tree: Mapping[str, Any], place: torch.device) -> SpikingNetwork:
+    """The network out of a file's texts and tensors, none of which is believed."""
     with artifact._blaming(f"{path} cannot be loaded", "export it again"):
         if tree.get("profile") != b"extended":
             raise ArtifactError("it is a NIR graph without its network; only profile='extended' can be loaded")

@@ -221,8 +221,10 @@ def main(importer: str, path: str, given: str, out: str) -> None:
             traceback.print_exc()
             continue
         arrays[f"{stage}/"] = output.float().numpy()
-        arrays.update({f"{stage}/{name}": spikes.to(torch.int16).numpy() for name, spikes in seen.items()})
-    np.savez_compressed(out, report=np.frombuffer(json.dumps(report).encode(), np.uint8), **arrays)
+        arrays.update(
+            {f"{stage}/{name}": spikes.clamp(-127, 127).to(torch.int8).numpy() for name, spikes in seen.items()}
+        )
+    np.savez(out, report=np.frombuffer(json.dumps(report).encode(), np.uint8), **arrays)
 
 
 def versions(importer: str) -> dict[str, str]:
