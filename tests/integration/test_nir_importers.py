@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -52,12 +50,15 @@ def snn(x: torch.Tensor) -> SpikingNetwork:
     return spikecast.convert(Shortcut().eval(), [x], PLAIN)
 
 
-@pytest.fixture(params=["snntorch", "spikingjelly", "sinabs"])
-def checked(request: pytest.FixtureRequest, snn: SpikingNetwork, x: torch.Tensor, tmp_path: Path) -> NirCheck:
+@pytest.fixture(scope="module", params=["snntorch", "spikingjelly", "sinabs"])
+def checked(
+    request: pytest.FixtureRequest, snn: SpikingNetwork, x: torch.Tensor, tmp_path_factory: pytest.TempPathFactory
+) -> NirCheck:
     if not importer_python(request.param).exists():
         pytest.skip(f"no environment {importer_python(request.param)}; make importers")
-    export_nir(snn, tmp_path / "net.nir")
-    found = check_nir(tmp_path / "net.nir", request.param, x, num_steps=16, snn=snn)
+    path = tmp_path_factory.mktemp("importers") / "net.nir"
+    export_nir(snn, path)
+    found = check_nir(path, request.param, x, num_steps=16, snn=snn)
     print(f"\n{found}")
     return found
 
