@@ -39,8 +39,8 @@ real: .venv/installed-dev ## the tests on real models and images (SPIKECAST_REAL
 	SPIKECAST_REAL="$$home" $(PYTEST) -m real
 
 # Importers of NIR files bind each other's versions: each has an environment of its own, on top of the torch of .venv.
-IMPORTERS ?= snntorch spikingjelly sinabs
-IMPORTERS_HOME ?= $(HOME)/.cache/spikecast/importers
+IMPORTERS := snntorch spikingjelly sinabs
+IMPORTERS_HOME := $(HOME)/.cache/spikecast/importers
 
 importers: .venv/installed-dev ## install snnTorch, SpikingJelly and Sinabs, each apart, and hold NIR exports against them
 	@base=$$($(PY) -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'); \
