@@ -61,6 +61,7 @@ class Readers:
         command = [sys.executable, "-P", "-c", WORKER, str(file._CHILD), str(SECONDS)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.path, self.out = folder / "net.nir", folder / "out.npz"
+        self.loaded: list[dict[str, bytes]] = []
         self.count: collections.Counter[str] = collections.Counter()
 
     def attempt(self, content: bytes | None = None) -> str:
@@ -80,6 +81,9 @@ class Readers:
     def _restored(self) -> str:
         with np.load(self.out, allow_pickle=False) as tree:
             found = {k: tree[k] if k[:1] == "t" and k[1:].isdigit() else tree[k].tobytes() for k in tree.files}
+        content = {key: bytes(value) for key, value in found.items()}
+        if content in self.loaded:  # the damage is elsewhere in the file
+            return "loaded"
         start = time.perf_counter()
         try:
             extended.restored(self.path, found, torch.device("cpu"))
@@ -89,7 +93,10 @@ class Readers:
         assert time.perf_counter() - start < SECONDS
         assert "\n" not in complaint
         assert len(complaint) < 1000
-        return "refused" if complaint else "loaded"
+        if complaint:
+            return "refused"
+        self.loaded.append(content)
+        return "loaded"
 
 
 @pytest.fixture
@@ -117,28 +124,33 @@ def test_damage_is_survived(original: bytes, readers: Readers) -> None:
     """Flipped bits, cuts, insertions, holes and swapped blocks; what loads is what a checksum vouches for."""
     assert readers.attempt(original) == "loaded"
     for seed in range(COUNT):
-        draw, content = random.Random(seed), bytearray(original)
-        at, size = draw.randrange(len(content)), draw.choice([1, 4, 8, 64, 512])
-        match draw.choice(["bits", "bits", "byte", "cut", "insert", "hole", "swap", "ones"]):
-            case "bits":
-                for _ in range(draw.choice([1, 1, 4, 32])):
-                    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-            case "byte":
-                content[at] = draw.randrange(256)
-            case "cut":
-                del content[at:]
-            case "insert":
-                content[at:at] = draw.randbytes(size)
-            case "hole":
-                content[at : at + size] = bytes(len(content[at : at + size]))
-            case "ones":
-                content[at : at + size] = b"\xff" * len(content[at : at + size])
-            case "swap":
-                other = draw.randrange(len(content))
-                block = bytes(content[other : other + size])
-                content[at : at + len(block)] = block
-        readers.attempt(bytes(content))
-    assert readers.count["refused"] > COUNT // 4
+        readers.attempt(damaged(original, seed))
+    assert readers.count["refused"] > COUNT // 8
+    assert len(readers.loaded) == 1  # one network, and no other
+
+
+def damaged(original: bytes, seed: int) -> bytes:
+    draw, content = random.Random(seed), bytearray(original)
+    at, size = draw.randrange(len(content)), draw.choice([1, 4, 8, 64, 512])
+    match draw.choice(["bits", "bits", "byte", "cut", "insert", "hole", "swap", "ones"]):
+        case "bits":
+            for _ in range(draw.choice([1, 1, 4, 32])):
+                content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        case "byte":
+            content[at] = draw.randrange(256)
+        case "cut":
+            del content[at:]
+        case "insert":
+            content[at:at] = draw.randbytes(size)
+        case "hole":
+            content[at : at + size] = bytes(len(content[at : at + size]))
+        case "ones":
+            content[at : at + size] = b"\xff" * len(content[at : at + size])
+        case "swap":
+            other = draw.randrange(len(content))
+            block = bytes(content[other : other + size])
+            content[at : at + len(block)] = block
+    return bytes(content)
 
 
 LIES: list[Any] = [
