@@ -11,7 +11,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check real browser bench clean FORCE
+.PHONY: help demo test test-slow check real importers browser dist bench clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -20,10 +20,10 @@ demo: .venv/installed-demo ## convert two small networks; prints a table and wri
 	$(PY) -m spikecast demo
 
 test: .venv/installed-dev ## all tests that are neither slow nor in need of the real models
-	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "not slow and not real and not bench and not browser"
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "not slow and not real and not bench and not browser and not importers"
 
 test-slow: .venv/installed-dev ## the slow tests: every model that is claimed to convert
-	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "slow and not real and not bench and not browser"
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "slow and not real and not bench and not browser and not importers"
 
 check: .venv/installed-dev ## lint, format, types, import contract
 	$(PY) -m ruff check .
@@ -40,6 +40,23 @@ real: .venv/installed-dev ## the tests on real models and images (SPIKECAST_REAL
 
 browser: .venv/installed-dev ## the report in a real Chromium; screenshots go to out/screenshots
 	SPIKECAST_SCREENSHOTS=out/screenshots $(PYTEST) -m browser tests/browser
+
+# Importers of NIR files bind each other's versions: each has an environment of its own, on top of the torch of .venv.
+IMPORTERS := snntorch spikingjelly sinabs
+IMPORTERS_HOME := $(HOME)/.cache/spikecast/importers
+
+importers: .venv/installed-dev ## install snnTorch, SpikingJelly and Sinabs, each apart, and hold NIR exports against them
+	@base=$$($(PY) -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])'); \
+	for name in $(IMPORTERS); do \
+		place="$(IMPORTERS_HOME)/$$name"; \
+		[ -f "$$place/installed" ] && continue; \
+		echo "Installing $$name into $$place"; \
+		$(PY) -m venv "$$place" && \
+		echo "$$base" > "$$("$$place/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/base.pth" && \
+		"$$place/bin/python" -m pip install --quiet --disable-pip-version-check "$$name" nir nirtorch && \
+		touch "$$place/installed" || exit 1; \
+	done
+	$(PYTEST) -m importers -s
 
 bench: .venv/installed-dev ## the benchmarks; wants an idle machine
 	$(PY) -m benchmarks

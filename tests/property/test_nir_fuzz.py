@@ -35,7 +35,7 @@ LIMIT = 256 * 2**20
 SECONDS = 20
 # A light process that has the HDF5 library loaded, and forks one reader for each file: as `load_nir` does, but faster.
 WORKER = """
-import importlib.util, os, signal, sys
+import importlib.util, os, sys
 spec = importlib.util.spec_from_file_location("child", sys.argv[1])
 child = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(child)
@@ -43,7 +43,6 @@ for line in sys.stdin:
     path, out, limit = line.rstrip("\\n").split("\\t")
     pid = os.fork()
     if pid == 0:
-        signal.alarm(int(sys.argv[2]))
         try:
             child.main(path, out, int(limit))
             os._exit(0)
@@ -58,13 +57,14 @@ class Readers:
     """Reads files and counts what became of them."""
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-P", "-c", WORKER, str(file._CHILD), str(SECONDS)]
+        command = [sys.executable, "-P", "-c", WORKER, str(file._CHILD)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.path, self.out = folder / "net.nir", folder / "out.npz"
+        self.loaded: list[dict[str, bytes]] = []
         self.count: collections.Counter[str] = collections.Counter()
 
     def attempt(self, content: bytes | None = None) -> str:
-        """What becomes of a file: "loaded", "refused", or "crashed" where the HDF5 library did."""
+        """What becomes of a file: "loaded", "refused", or "crashed" where a limit ended the reader."""
         if content is not None:
             self.path.write_bytes(content)
         assert self.process.stdin is not None
@@ -72,7 +72,6 @@ class Readers:
         self.process.stdin.write(f"{self.path}\t{self.out}\t{LIMIT}\n")
         self.process.stdin.flush()
         code = int(self.process.stdout.readline())
-        assert code != -14, "it hangs"
         outcome = "refused" if code > 0 else "crashed" if code < 0 else self._restored()
         self.count[outcome] += 1
         return outcome
@@ -80,6 +79,9 @@ class Readers:
     def _restored(self) -> str:
         with np.load(self.out, allow_pickle=False) as tree:
             found = {k: tree[k] if k[:1] == "t" and k[1:].isdigit() else tree[k].tobytes() for k in tree.files}
+        content = {key: bytes(value) for key, value in found.items() if key == "document" or key[1:].isdigit()}
+        if content in self.loaded:  # the damage is elsewhere in the file
+            return "loaded"
         start = time.perf_counter()
         try:
             extended.restored(self.path, found, torch.device("cpu"))
@@ -89,7 +91,10 @@ class Readers:
         assert time.perf_counter() - start < SECONDS
         assert "\n" not in complaint
         assert len(complaint) < 1000
-        return "refused" if complaint else "loaded"
+        if complaint:
+            return "refused"
+        self.loaded.append(content)
+        return "loaded"
 
 
 @pytest.fixture
@@ -117,28 +122,33 @@ def test_damage_is_survived(original: bytes, readers: Readers) -> None:
     """Flipped bits, cuts, insertions, holes and swapped blocks; what loads is what a checksum vouches for."""
     assert readers.attempt(original) == "loaded"
     for seed in range(COUNT):
-        draw, content = random.Random(seed), bytearray(original)
-        at, size = draw.randrange(len(content)), draw.choice([1, 4, 8, 64, 512])
-        match draw.choice(["bits", "bits", "byte", "cut", "insert", "hole", "swap", "ones"]):
-            case "bits":
-                for _ in range(draw.choice([1, 1, 4, 32])):
-                    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-            case "byte":
-                content[at] = draw.randrange(256)
-            case "cut":
-                del content[at:]
-            case "insert":
-                content[at:at] = draw.randbytes(size)
-            case "hole":
-                content[at : at + size] = bytes(len(content[at : at + size]))
-            case "ones":
-                content[at : at + size] = b"\xff" * len(content[at : at + size])
-            case "swap":
-                other = draw.randrange(len(content))
-                block = bytes(content[other : other + size])
-                content[at : at + len(block)] = block
-        readers.attempt(bytes(content))
-    assert readers.count["refused"] > COUNT // 4
+        readers.attempt(damaged(original, seed))
+    assert readers.count["refused"] > COUNT // 8
+    assert len(readers.loaded) == 1  # one network, and no other
+
+
+def damaged(original: bytes, seed: int) -> bytes:
+    draw, content = random.Random(seed), bytearray(original)
+    at, size = draw.randrange(len(content)), draw.choice([1, 4, 8, 64, 512])
+    match draw.choice(["bits", "bits", "byte", "cut", "insert", "hole", "swap", "ones"]):
+        case "bits":
+            for _ in range(draw.choice([1, 1, 4, 32])):
+                content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        case "byte":
+            content[at] = draw.randrange(256)
+        case "cut":
+            del content[at:]
+        case "insert":
+            content[at:at] = draw.randbytes(size)
+        case "hole":
+            content[at : at + size] = bytes(len(content[at : at + size]))
+        case "ones":
+            content[at : at + size] = b"\xff" * len(content[at : at + size])
+        case "swap":
+            other = draw.randrange(len(content))
+            block = bytes(content[other : other + size])
+            content[at : at + len(block)] = block
+    return bytes(content)
 
 
 LIES: list[Any] = [

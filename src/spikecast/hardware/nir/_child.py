@@ -1,7 +1,7 @@
 """Run as a script, alone: reads what `load_nir` needs out of a NIR file, under limits, and writes it as an npz.
 
-The HDF5 library was not made for files from strangers: a damaged one can crash it or make it ask for any amount of
-memory. So it reads in this process, which may die; nothing of spikecast is imported here.
+The HDF5 library was not made for files from strangers: a damaged one can crash it, make it loop for ever, or ask for
+any amount of memory. So it reads in this process, which may die; nothing of spikecast is imported here.
 """
 
 import json
@@ -19,7 +19,7 @@ PREFIX = "node/metadata/spikecast."
 def main(path: str, out: str, limit: int) -> None:
     """Copy the texts and tensors of a file to an npz; sizes are checked before anything is read."""
     resource.setrlimit(resource.RLIMIT_AS, (limit + 2**31, limit + 2**31))
-    seconds = 60 + limit // 2**24
+    seconds = 10 + limit // 2**26  # a damaged heap of strings can make the library loop for ever
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with h5py.File(path, "r", libver="latest", swmr=False) as file:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import MissingExtraError
-from spikecast.graph.program import NEURON, Meta, Node, Ref, replace_refs
+from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Ref, replace_refs
 from spikecast.hardware.circuit import Circuit
 from spikecast.hardware.nir.linear import HANDLERS, Call, Unsaid, Value
 from spikecast.hardware.nir.terms import Op, Term, matrix_op, squared
@@ -107,7 +107,10 @@ class Builder:
         return f"{op} is {role.value if role else 'an unknown op'}: a graded unit or a product"
 
     def _argument(self, ref: Ref) -> Any:
-        return self.values[ref.name] if ref.name in self.values else self.frame.values[ref.name]
+        if ref.name in self.values:
+            return self.values[ref.name]
+        constant = self.frame.values[ref.name]
+        return constant.cpu() if isinstance(constant, Tensor) else constant
 
     def _neuron(self, layer: Layer, shape: tuple[int, ...]) -> Value:
         made = self.make_neuron(layer)
@@ -218,6 +221,9 @@ class Builder:
     def _leave_to_host(self, node: Node, reason: str) -> None:
         """The graph ends before an op and starts again behind it."""
         label = label_of(node)
+        if node.target == GETITEM:  # part of what a host op answers
+            self._enter(node.name, f"from_{label}")
+            return
         about = {"spikecast.host_op": label, "spikecast.op": node.op}
         reads = [n for n in dict.fromkeys(node.inputs) if n in self.values]
         ends = tuple(self._exit(self.values[n], f"to_{label}", about) for n in reads)
@@ -258,7 +264,7 @@ def per_channel(layer: Layer) -> Tensor:
     """θ as one number per channel; NIR's weights cannot hold one per place."""
     if len(layer.shape) not in (1, 3):
         raise Unsaid(f"neurons of shape {layer.shape}; NIR's matrices and convolutions take vectors and maps")
-    theta, channels = layer.threshold.double(), layer.shape[0]
+    theta, channels = layer.threshold.cpu().double(), layer.shape[0]
     full = theta.reshape((1,) * (len(layer.shape) - theta.dim()) + tuple(theta.shape))
     if any(n != 1 for n in full.shape[1:]):
         raise Unsaid("its thresholds differ from place to place; convert with granularity='channel'")
