@@ -11,7 +11,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check real bench clean FORCE
+.PHONY: help demo test test-slow check real bench dist clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,11 @@ real: .venv/installed-dev ## the tests on real models and images (SPIKECAST_REAL
 
 bench: .venv/installed-dev ## the benchmarks; wants an idle machine
 	$(PY) -m benchmarks
+
+dist: .venv/installed-dev ## the wheel and the sdist, in dist/; their contents are checked
+	rm -rf dist
+	$(PY) -m build --no-isolation
+	$(PYTEST) -q tests/packaging
 
 clean: ## remove caches and build products (not .venv)
 	rm -rf build dist out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
