@@ -21,18 +21,19 @@ from torch import nn
 def net():
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
 """
-# In place of a machine where only the core is installed: the packages of all extras cannot be imported.
+# In place of a machine where only the core is installed: the packages of all extras cannot be found.
 WITHOUT_EXTRAS = """
 import sys
+from importlib.machinery import PathFinder
 
-class Missing:
-    names = {"PIL", "pycocotools", "timm", "torchvision", "matplotlib", "sklearn", "nir", "h5py"}
+class Core:
+    missing = {"PIL", "pycocotools", "timm", "torchvision", "matplotlib", "sklearn", "nir", "h5py"}
 
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in self.names:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in cls.missing else PathFinder.find_spec(name, path, target)
 
-sys.meta_path.insert(0, Missing())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Core
 from spikecast.cli import main
 main(sys.argv[1:])
 """
