@@ -61,6 +61,11 @@ importers: .venv/installed-dev ## install snnTorch, SpikingJelly and Sinabs, eac
 bench: .venv/installed-dev ## the benchmarks; wants an idle machine
 	$(PY) -m benchmarks
 
+dist: .venv/installed-dev ## the wheel and the sdist, in dist/; their contents are checked
+	rm -rf dist
+	$(PY) -m build --no-isolation
+	$(PYTEST) -q tests/packaging
+
 clean: ## remove caches and build products (not .venv)
 	rm -rf build dist out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -139,6 +139,21 @@ def test_a_program_of_torch_export(cli, home: Path) -> None:
     assert "cannot be read as a program" in cli("inspect", "cut.pt2", "--trust").complaint
 
 
+def test_a_network_by_region_needs_its_model(cli, home: Path) -> None:
+    from spikecast.data.plugin import function_in
+
+    model = function_in(f"{home / 'net.py'}:net", "model", trust=True)().eval()
+    network = spikecast.convert(model, [torch.rand(2, 3, 16, 16)], spikecast.Config(num_steps=2), regions=["0", "4"])
+    network.about = {"preparation": Preparation(size=16).to_json()}
+    network.save(home / "parts.spikecast")
+    assert "give that model" in cli("inspect", "parts.spikecast").complaint
+    words = ["parts.spikecast", "--of", "net.py:net", "--trust"]
+    assert "images of 16 pixels" in cli("inspect", *words).out
+    done = cli("eval", *words, "--data", "imagefolder:images", "--limit", "3", "--json")
+    assert done.code == 0, done.err
+    assert len(json.loads(done.out)["agreement"]) == 2
+
+
 def test_data_of_ones_own(cli) -> None:
     words = ["net.py:net", "--trust", "--data", "net.py:batches", "-T", "2", "--json"]
     assert json.loads(cli("eval", *words).out)["samples"] == 12

@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from spikecast.data import Preparation, open_data
+from spikecast.data import Preparation, open_data, samples
+from spikecast.data.limit import Limited, spread
 from spikecast.errors import ConfigError, DataError
 
 PLAIN = Preparation(size=8, crop=1.0, mean=(0, 0, 0), std=(1, 1, 1))
@@ -41,6 +42,34 @@ def test_image_folder(folder: Path) -> None:
     assert (images[:, 1, 3, 3] * 255).round().tolist() == [0, 10] * 3
     assert torch.equal(torch.cat([x for x, _ in data]), images)  # a second time
     assert len(open_data(f"imagefolder:{folder / 'val'}", PLAIN, limit=5)) == 5
+
+
+def test_a_limit_is_spread_over_the_classes(folder: Path) -> None:
+    assert [y.tolist() for _, y in open_data(f"imagefolder:{folder}", PLAIN, limit=3)] == [[0, 1, 2]]
+    assert spread(range(10), 4) == [0, 2, 5, 7]
+    assert list(spread(range(3), 5)) == [0, 1, 2]
+
+
+def test_splits(folder: Path) -> None:
+    with pytest.raises(DataError, match="has the splits val, and not 'train'"):
+        open_data(f"imagefolder:{folder}", PLAIN, split="train")
+    paint(folder / "train" / "ant" / "0.png", (1, 2, 3))
+    assert len(open_data(f"imagefolder:{folder}", PLAIN, split="train")) == 1
+    assert len(open_data(f"imagefolder:{folder / 'val'}", PLAIN, split="train")) == 6  # no splits: all there is
+
+
+@pytest.mark.parametrize("form", ["pair", "dict", "tensor", "detection"])
+def test_somebody_elses_batches_are_cut(form: str) -> None:
+    x, y = torch.arange(12.0).reshape(4, 3), torch.arange(4)
+    made = {"pair": (x, y), "dict": {"x": x, "y": y}, "tensor": x, "detection": (list(x), [{"n": n} for n in y])}
+    batches = [made[form]] * 3
+    assert [samples(b) for b in Limited(batches, 9)] == [4, 4, 1]
+    assert [samples(b) for b in Limited(batches, 8)] == [4, 4]
+    last = list(Limited(batches, 2))[-1]
+    if form == "detection":
+        assert [len(part) for part in last] == [2, 2]
+    elif form != "tensor":
+        assert [len(v) for v in (last.values() if form == "dict" else last)] == [2, 2]
 
 
 def test_corrupt_images_are_refused_or_skipped_and_named(folder: Path) -> None:
@@ -149,6 +178,10 @@ def test_functions_of_ones_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--trust"):
         open_data(f"{file}:data")
     assert open_data(f"{file}:data", trust=True) == [1, 2]
+    file.write_text("def data(split):\n    return [split]\ndef bad():\n    return 1 / 0\nvalue = 3\n")
+    assert open_data(f"{file}:data", trust=True, split="train") == ["train"]
+    with pytest.raises(DataError, match=r"ZeroDivisionError: division by zero, line 4 of .*mine.py"):
+        open_data(f"{file}:bad", trust=True)
     with pytest.raises(ConfigError, match="no function 'value'"):
         open_data(f"{file}:value", trust=True)
     with pytest.raises(DataError, match="no file"):

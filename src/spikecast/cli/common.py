@@ -60,7 +60,7 @@ def _bar() -> Iterator[Progress]:
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
     console = Console(stderr=True)
     silent = distributed.world()[0] != 0 or not console.is_terminal
     clocks = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 import typer
@@ -48,14 +48,14 @@ def command(
             raise ConfigError(f"--out {out}: events come from images; give --data")
         _write_events(network, inputs, out, settings.steps, as_json=output.as_json)
         return
-    from spikecast.hardware import check_nir, export_nir
+    from spikecast.hardware.nir import check_nir, export_nir
 
-    found = export_nir(network, out, profile, split)  # type: ignore[arg-type]
+    found = export_nir(network, out, cast(Any, profile), split)
     common.note(f"written to {out}")
     text, data = str(found), dataclasses.asdict(found)
     if check:
         x = inputs if isinstance(inputs, Tensor) else open_source(given, network.device).example()
-        checked = check_nir(out, check, x, num_steps=network.config.num_steps, snn=network)  # type: ignore[arg-type]
+        checked = check_nir(out, cast(Any, check), x, num_steps=network.config.num_steps, snn=network)
         text, data["check"] = f"{text}\n{checked}", dataclasses.asdict(checked)
     common.show(text, data, as_json=output.as_json)
 
@@ -76,7 +76,7 @@ def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[Any, Any]
 
 
 def _write_events(network: Any, inputs: Any, out: Path, steps: int | None, *, as_json: bool) -> None:
-    from spikecast.hardware import record_events
+    from spikecast.hardware.recording import record_events
 
     with torch.no_grad():
         events = record_events(network, on_device(inputs, network.device), num_steps=steps)

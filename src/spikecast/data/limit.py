@@ -44,10 +44,13 @@ def samples(batch: Any) -> int:
     return len(batch[0]) if isinstance(batch[0], list | tuple) else samples(batch[0])
 
 
-def _cut(value: Any, count: int, size: int) -> Any:
-    """The first samples of each tensor and list that has as many as the batch."""
-    if isinstance(value, Tensor):
-        return value[:count] if value.dim() and len(value) == size else value
-    if isinstance(value, Mapping):
-        return {k: _cut(v, count, size) for k, v in value.items()}
-    return type(value)(_cut(v, count, size) for v in value) if isinstance(value, list | tuple) else value
+def _cut(batch: Any, count: int, size: int) -> Any:
+    """The first samples of each part of a batch that has as many as the batch."""
+
+    def part(value: Any) -> Any:
+        counted = isinstance(value, list | tuple) or (isinstance(value, Tensor) and value.dim() > 0)
+        return value[:count] if counted and len(value) == size else value
+
+    if isinstance(batch, Mapping):
+        return {name: part(value) for name, value in batch.items()}
+    return type(batch)(map(part, batch)) if isinstance(batch, list | tuple) else part(batch)

@@ -18,6 +18,7 @@ from spikecast.measure.run import binder_of, metered_run
 from spikecast.measure.table import columns, si
 from spikecast.measure.tally import Tally
 from spikecast.measure.tasks import Task, task_named
+from spikecast.regions import RegionNetwork
 
 TARGETS = ("label", "labels", "target", "targets")
 Record = dict[str, Any]  # of one batch: plain JSON data
@@ -109,7 +110,9 @@ class Evaluator:
             answers = self.snn.run(*call[0], num_steps=self.num_steps, **call[1])
         else:
             answers = metered_run(self.snn, call, tally)
-        each = [at_step(answers, t) for t in range(self.num_steps)]
+        # a network of regions answers with a list of T answers, which may be tensors
+        apart = isinstance(self.snn, RegionNetwork)
+        each = [answers[t] if apart else at_step(answers, t) for t in range(self.num_steps)]
         record: Record = {"batch": number, "samples": _length(target)}
         record["steps"] = [self.task.note(answer, target) for answer in each]
         if self.costs is not None:
