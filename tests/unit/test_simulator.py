@@ -251,6 +251,9 @@ def test_misuse() -> None:
     simulator.start(samples=2)
     with pytest.raises(DataError, match="can only be given spikes"):
         simulator.step()
+    trunk, image = converted("trunk")
+    with pytest.raises(DataError, match=r"the answer depends on .* besides spikes"):
+        Simulator(trunk).run(events=record_events(trunk, image))
     other = record_events(*converted("residual"))
     with pytest.raises(DataError, match="other layers"):
         simulator.step(other)

@@ -76,6 +76,9 @@ class Simulator(Wires):
             raise DataError(
                 "started without inputs; give what the network takes, or samples= of which spikes will come"
             )
+        others = {s.value for feed in self.circuit.outputs for s in feed.sources if s.kind != "neurons"}
+        if self.inputs is None and others:
+            raise DataError(f"the answer depends on {', '.join(sorted(others))} besides spikes; give the inputs too")
         self.samples = samples
         self.states = [[neurons.sample() for neurons in self.neurons] for _ in range(samples)]
         self.held = [{name: np.zeros_like(rest) for name, rest in self.rest.items()} for _ in range(samples)]
