@@ -12,7 +12,7 @@ import spikecast
 from spikecast import Config
 from spikecast.hardware.integer import IntegerNetwork
 
-IMAGES, BATCH = 200, 50
+IMAGES, BATCH = 500, 100
 
 
 def test_eight_bits_answer_like_floats(case: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from spikecast import Config, convert
 from spikecast.errors import ConfigError, DataError
+from spikecast.hardware.fixed_point import _keeping_sums
 from spikecast.hardware.integer import IntegerNetwork
 from spikecast.hardware.integer_neuron import IntegerNeurons, Widths, gain, grown
 from spikecast.theory.firing import fire_argmin, level_value
@@ -207,3 +208,12 @@ def test_mistakes() -> None:
         IntegerNetwork(residual(firing_boundary=0.7)[0]).run(x)
     with pytest.raises(ConfigError, match="never divide"):
         IntegerNetwork(residual(coding="rate")[0], division="shift")
+
+
+def test_rounding_keeps_the_sums_of_filters() -> None:
+    value = torch.randn(5, 3, 3, 3, dtype=torch.float64) * 40
+    value[1] = value[1].round() + 0.3  # rounded one by one, all would go down
+    found = _keeping_sums(value)
+    assert torch.equal(found, found.round())
+    assert ((found - value).abs() < 1).all()
+    assert ((found - value).flatten(1).sum(1).abs() <= 0.5 + 1e-9).all()

@@ -106,7 +106,7 @@ def synapse(
     normal = weight * _by_input(_per_channel(fan_in, node, before(source)), node, weight)
     shape = [-1, *([1] * (weight.dim() - 1))]
     normal = normal / back.reshape(shape) / (before.multiple * after.multiple)
-    whole, power = _fixed(normal, tuple(range(1, weight.dim())), bits)
+    whole, power = _fixed(normal, tuple(range(1, weight.dim())), bits, rounded=_keeping_sums)
     spread = power.double().reshape(_channel_shape(node, out)).expand(out.shape)
     reached = after(torch.ones_like(out)) != 0
     exponent = torch.where(reached, _carried(after, spread + 4096) - 4096, UNUSED).round().long()
@@ -230,8 +230,22 @@ def _channel_dims(target: Tensor, axis: int | None) -> tuple[int, ...]:
     return tuple(i for i in range(target.dim()) if i != axis)
 
 
-def _fixed(value: Tensor, dims: tuple[int, ...], bits: int) -> tuple[Tensor, Tensor]:
+def _fixed(
+    value: Tensor, dims: tuple[int, ...], bits: int, rounded: Callable[[Tensor], Tensor] = torch.round
+) -> tuple[Tensor, Tensor]:
     """Whole numbers of so many bits, and the power of two they were multiplied by: one for each channel."""
     largest = value.abs().amax(dims, keepdim=True)
     exponent = ((2 ** (bits - 1) - 1) / largest.masked_fill(largest == 0, 1.0)).log2().floor()
-    return (value * torch.exp2(exponent)).round(), exponent.long()
+    return rounded(value * torch.exp2(exponent)), exponent.long()
+
+
+def _keeping_sums(value: Tensor) -> Tensor:
+    """Each number up or down, so that the sum of each row stays what it is to half a unit.
+
+    Activations behind a rectifier have a mean: errors of a filter's weights that add up would shift its output.
+    """
+    flat = value.flatten(1)
+    low = flat.floor()
+    share = flat - low
+    order = share.argsort(1, descending=True).argsort(1)  # those with the largest share go up
+    return (low + (order < share.sum(1, keepdim=True).round())).reshape(value.shape)
