@@ -17,6 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("convert_own_module.py", [], "saved, loaded, the same"),
         ("convert_timm.py", ["resnet10t", "--steps", "2"], "samples"),
         ("detection.py", ["--steps", "2"], "map"),
+        ("export_to_chip.py", ["chip"], "the same"),
     ],
 )
 def test_example(name: str, words: list[str], says: str, monkeypatch, tmp_path: Path, capsys) -> None:
