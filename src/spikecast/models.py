@@ -22,6 +22,7 @@ from spikecast.data.plugin import function_in
 from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError
 from spikecast.zoo.demo import SIZE, demo_network
 
+RAW = Preparation(size=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))  # for models that make images ready themselves
 PARTS = {"detection": ("backbone", "head")}  # what is converted where the forward cannot be captured whole
 
 
@@ -165,7 +166,7 @@ def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loa
 
 def _torchvision_preparation(weights: Any, task: str) -> Preparation:
     if task == "detection":  # the detectors normalise for themselves
-        return Preparation(size=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+        return RAW
     used = weights.transforms()
     if task == "segmentation":
         size = used.resize_size[0]

@@ -217,3 +217,4 @@ def test_rounding_keeps_the_sums_of_filters() -> None:
     assert torch.equal(found, found.round())
     assert ((found - value).abs() < 1).all()
     assert ((found - value).flatten(1).sum(1).abs() <= 0.5 + 1e-9).all()
+    assert ((found - value).flatten(2).sum(2).abs() < 1).all()

@@ -127,7 +127,7 @@ def open_job(options: JobOptions) -> Job:
         raise ConfigError(f"--calibrate {options.calibrate}: thresholds need at least one image")
     torch.manual_seed(options.seed)
     place = device_named(options.device)
-    source = open_source(options, place)
+    source = open_source(options, place).reading(options.data)
     batches = _opened(source, options, "val", options.limit)
     count = options.calibrate if options.limit is None else min(options.calibrate, options.limit)
     try:

@@ -13,10 +13,11 @@ from spikecast.cli import common
 from spikecast.cli.options import ModelOptions
 from spikecast.data import Preparation
 from spikecast.errors import ArtifactError, ConfigError
-from spikecast.models import Loaded, open_model
+from spikecast.models import PARTS, RAW, Loaded, open_model
 from spikecast.pipeline import load
 
 SUFFIX = ".spikecast"
+TASKS = {"coco": "detection", "voc": "segmentation"}  # of other data, classification
 ANY_SIZE = 320  # pixels of an example where a model takes any size
 
 
@@ -48,6 +49,16 @@ class Source:
     def about(self) -> dict[str, Any]:
         """What is stored along with the network."""
         return {"model": self.spec, "task": self.loaded.task, "preparation": self.loaded.preparation.to_json()}
+
+    def reading(self, data: str) -> Source:
+        """A model of one's own does not say what it is for; the data does. Detectors prepare images themselves."""
+        task = TASKS.get(data.partition(":")[0])
+        if task is None or self.network is not None or not self.spec.partition(":")[0].endswith(".py"):
+            return self
+        changed: dict[str, Any] = {"task": task, "regions": PARTS.get(task)}
+        if task == "detection":
+            changed["preparation"] = RAW
+        return dataclasses.replace(self, loaded=dataclasses.replace(self.loaded, **changed))
 
     def refuse_saved(self) -> None:
         """For commands that convert by settings of their own."""

@@ -240,12 +240,19 @@ def _fixed(
 
 
 def _keeping_sums(value: Tensor) -> Tensor:
-    """Each number up or down, so that the sum of each row stays what it is to half a unit.
+    """Each number up or down, so that the sum of each filter, and of its part for each input channel, is kept.
 
-    Activations behind a rectifier have a mean: errors of a filter's weights that add up would shift its output.
+    Activations behind a rectifier have a mean, and neighbours are alike: errors of weights that read them must not add
+    up. A filter's sum stays to half a unit, a channel's to one.
     """
-    flat = value.flatten(1)
-    low = flat.floor()
-    share = flat - low
-    order = share.argsort(1, descending=True).argsort(1)  # those with the largest share go up
-    return (low + (order < share.sum(1, keepdim=True).round())).reshape(value.shape)
+    by_channel = value.flatten(2) if value.dim() > 2 else value.unsqueeze(-1)
+    sums = by_channel.sum(-1)
+    sums = _shared_out(sums, sums.sum(-1, keepdim=True).round())
+    return _shared_out(by_channel, sums.unsqueeze(-1)).reshape(value.shape)
+
+
+def _shared_out(value: Tensor, total: Tensor) -> Tensor:
+    """Each number along the last axis up or down to make up a whole total; those nearest to the next go up."""
+    low = value.floor()
+    order = (value - low).argsort(-1, descending=True).argsort(-1)
+    return low + (order < total - low.sum(-1, keepdim=True))
