@@ -12,6 +12,8 @@ import spikecast
 from spikecast import Config
 from spikecast.hardware.integer import IntegerNetwork
 
+pytestmark = pytest.mark.slow
+
 IMAGES, BATCH = 500, 100
 
 

@@ -15,6 +15,8 @@ from spikecast.hardware import check_nir, export_nir, load_nir
 from spikecast.hardware.nir.check import importer_python
 from spikecast.hardware.nir.interpret import Interpreter
 
+pytestmark = pytest.mark.slow
+
 nir = pytest.importorskip("nir", reason="the extra 'nir' is not installed")
 
 PLAIN = Config(coding="rate", num_levels=1, signed=False, firing_boundary=1.0, num_steps=16)

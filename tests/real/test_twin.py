@@ -19,6 +19,8 @@ import spikecast
 from spikecast import Config
 from spikecast.hardware import twin
 
+pytestmark = pytest.mark.slow
+
 CASES = {"ResNet-20": (8, 8), "SqueezeNet": (2, 4), "ViT-Tiny": (1, 4)}  # images, steps
 
 
