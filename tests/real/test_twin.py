@@ -50,5 +50,5 @@ def test_the_twin_answers_like_the_network(
         )
         print(f"  {worst:.1e} and {ties} spikes differ; free run: {free:.1e}, {differ} spikes differ", flush=True)
     assert worst <= (1e-12 if dtype == torch.float64 else 1e-4)
-    assert ties <= (1e-7 if dtype == torch.float64 else 1e-4) * spikes + 1
+    assert ties <= (1e-6 if dtype == torch.float64 else 1e-4) * spikes + 1
     assert free <= 0.3
