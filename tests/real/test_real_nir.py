@@ -38,8 +38,10 @@ def test_resnet20_portable_is_the_network(resnet: tuple[SpikingNetwork, Any, Pat
     snn, images, path = resnet
     _, sent = Interpreter(nir.read(path)).run(images, 16)
     levels = {site: recorded.levels for site, recorded in snn.record(images, num_steps=16).items()}
-    sites = {name: node.metadata["spikecast.site"] for name, node in nir.read(path).nodes.items() if name in sent}
-    differ = torch.stack([(sent[n] != levels[s]).float().flatten(1).mean(1) for n, s in sites.items() if s in levels])
+    nodes = {name: node.metadata for name, node in nir.read(path).nodes.items()}
+    sites = {name: metadata["spikecast.site"] for name, metadata in nodes.items() if "spikecast.site" in metadata}
+    assert set(sites.values()) == set(levels)
+    differ = torch.stack([(sent[n] != levels[s]).float().flatten(1).mean(1) for n, s in sites.items()])
     print("share of spikes that differ, by step:", [f"{v:.1e}" for v in differ.mean(0)])
     assert float(differ[:, :4].max()) == 0
     assert float(differ.mean()) < 0.01
