@@ -5,6 +5,7 @@ Everything is exchanged as numbers or as JSON text; a result does not depend on 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,17 @@ def join() -> tuple[int, int]:
     """Meet the other processes, if torchrun started us; the same as `world` from then on."""
     if dist.is_available() and not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        atexit.register(leave)
     return world()
+
+
+def leave() -> None:
+    """Part from the others; done at exit for a group that `join` made.
+
+    A process that ends with its group open tears gloo's threads down in any order, and now and then aborts.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def own(items: Iterable[Item]) -> Iterator[tuple[int, Item]]:

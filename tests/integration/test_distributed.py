@@ -78,6 +78,21 @@ distributed.gather([rank])
     assert "this file is broken" in done.stderr
 
 
+def test_the_group_is_closed_before_python_ends() -> None:
+    # left open, gloo's threads are torn down in any order: one run in ten aborted on a busy machine
+    program = """
+import atexit
+from torch import distributed as dist
+atexit.register(lambda: print("open" if dist.is_initialized() else "closed", flush=True))
+from spikecast import distributed
+distributed.join()
+distributed.gather([1])
+"""
+    done = run(2, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["closed", "closed"]
+
+
 def test_alone_nothing_is_exchanged() -> None:
     assert distributed.world() == (0, 1)
     assert list(distributed.own("abc")) == [(0, "a"), (1, "b"), (2, "c")]
