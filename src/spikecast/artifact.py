@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from torch import Tensor
 from spikecast._version import __version__
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError, SpikecastError
+from spikecast.files import replacing
 from spikecast.graph import codec
 from spikecast.graph.codec import Json, fields, items, short, typed, whole
 from spikecast.graph.plan import Plan, Site
@@ -262,19 +262,10 @@ def write(path: str | os.PathLike[str], kind: str, body: Json, store: TensorStor
     text = _written({"format": FORMAT, "kind": kind, "versions": versions, kind: body})
     metadata = {_DOCUMENT: sealed(text, store.digests)}
     # Any error: safetensors has its own type for a full disk, and KeyError for a dtype it lacks.
-    with _blaming(f"{path} is not written", "nothing was changed", Exception):
-        target = Path(os.path.realpath(path))  # a link stays one
-        if target.is_dir():
-            raise ArtifactError("it is a folder; give the name of a file")
-        temporary = target.parent / f".spikecast-{secrets.token_hex(8)}"
-        try:
-            _write_through(temporary, store.tensors, metadata)
-            os.replace(temporary, target)
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
+    with _blaming(f"{path} is not written", "nothing was changed", Exception), replacing(path) as temporary:
+        _write_through(temporary, store.tensors, metadata)
     with suppress(OSError):  # the name, too, is on the disk only then; not every system can do it
-        folder = os.open(target.parent, os.O_RDONLY)
+        folder = os.open(temporary.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:

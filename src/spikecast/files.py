@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spikecast.errors import SpikecastError
 
 
-def write_whole(path: str | os.PathLike[str], content: str | bytes) -> Path:
-    """Write a file of any size; whoever opens it sees the old content or the new, never a part."""
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A name beside a file to write to: it takes the file's place at the end, and leaves no trace if that fails."""
     target = Path(os.path.realpath(path))  # a link stays one
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}"
-    data = content.encode() if isinstance(content, str) else content
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder; give the name of a file")
+    temporary = target.parent / f".spikecast-{secrets.token_hex(8)}"
     try:
-        if target.is_dir():
-            raise IsADirectoryError(21, "it is a folder")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         os.replace(temporary, target)
-    except OSError as error:
-        raise SpikecastError(f"cannot write {path}: {error.strerror or error}; give another place") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def write_whole(path: str | os.PathLike[str], content: str | bytes) -> Path:
+    """Write a file of any size; whoever opens it sees the old content or the new, never a part."""
+    target = Path(os.path.realpath(path))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as temporary, temporary.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise SpikecastError(f"cannot write {path}: {error.strerror or error}; give another place") from error
     return target

@@ -114,7 +114,6 @@ def test_report(cli, home: Path, saved: Path) -> None:
 
 
 def test_export(cli, home: Path, saved: Path) -> None:
-    pytest.importorskip("nir")
     done = cli("export", "digits.spikecast", "--out", "digits.nir", "--profile", "extended", "--json")
     assert done.code == 0, done.err
     assert len(json.loads(done.out)["neurons"]) == 7

@@ -11,7 +11,6 @@ from spikecast import Config, SpikingNetwork
 from spikecast.hardware import check_nir, export_nir
 from spikecast.hardware.nir.check import NirCheck, importer_python
 
-pytest.importorskip("nir", reason="the extra 'nir' is not installed")
 pytestmark = pytest.mark.importers
 
 PLAIN = Config(

@@ -42,8 +42,6 @@ main(sys.argv[1:])
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with both; built with what is installed, so that no network is needed."""
-    pytest.importorskip("build")
-    pytest.importorskip("hatchling")
     out = tmp_path_factory.mktemp("dist")
     words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -26,9 +27,6 @@ import spikecast
 from spikecast.errors import ArtifactError
 from spikecast.hardware import export_nir, load_nir
 from spikecast.hardware.nir import extended, file
-
-h5py = pytest.importorskip("h5py", reason="the extra 'nir' is not installed")
-pytest.importorskip("nir", reason="the extra 'nir' is not installed")
 
 COUNT = int(os.environ.get("SPIKECAST_FUZZ", "100"))
 LIMIT = 256 * 2**20

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nir
 import pytest
 import torch
 
@@ -17,7 +18,6 @@ from spikecast.hardware.nir.interpret import Interpreter
 
 pytestmark = pytest.mark.slow
 
-nir = pytest.importorskip("nir", reason="the extra 'nir' is not installed")
 
 PLAIN = Config(coding="rate", num_levels=1, signed=False, firing_boundary=1.0, num_steps=16)
 Get = Callable[[str, int, int], Any]  # model, calibration images, validation images -> a Case of conftest.py

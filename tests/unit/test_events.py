@@ -10,6 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -112,8 +113,6 @@ def test_stream_is_the_same_step_by_step(network, events, monkeypatch) -> None:
 
 @pytest.mark.parametrize("suffix", ["npz", "h5", "events"])
 def test_files(events, tmp_path: Path, suffix) -> None:
-    if suffix == "h5":
-        pytest.importorskip("h5py")
     path = tmp_path / f"run.{suffix}"
     events.save(path)
     assert os.listdir(tmp_path) == [path.name]
@@ -298,7 +297,6 @@ def test_other_files(tmp_path) -> None:
 
 
 def test_damaged_hdf5_is_not_given_to_the_library(events, tmp_path) -> None:
-    h5py = pytest.importorskip("h5py")
     path = tmp_path / "run.h5"
     events.save(path)
     content = bytearray(path.read_bytes())

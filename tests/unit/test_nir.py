@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import nir
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,6 @@ from spikecast.hardware import check_nir, export_nir, load_nir
 from spikecast.hardware.nir import NirExport
 from spikecast.hardware.nir.interpret import Interpreter, Reading
 from spikecast.theory.firing import level_value
-
-nir = pytest.importorskip("nir", reason="the extra 'nir' is not installed")
 
 # Thresholds off the largest activation: a channel that is its bias alone would sit on its threshold at every step.
 PLAIN = Config(

@@ -62,10 +62,20 @@ def carry(start, targets, weights, once, source, wire):
 
 
 @compiled()
+def _touch(o, wire):
+    """Note that a weighted op has reached an entry; how many spikes it came from does not matter behind weights."""
+    _, count, touched, used = wire
+    if count[o] == 0:
+        count[o] = 1
+        touched[used[0]] = o
+        used[0] += 1
+
+
+@compiled()
 def scatter_linear(weights, analog, source, wire):
     """Weights [in, out] on the last axis. Accumulates: one for each event and output, and for each spike and output."""
     x, spikes, entries, number = source
-    value, count, touched, used = wire
+    value = wire[0]
     inputs, outputs = weights.shape
     events = came_from = 0
     for k in range(number[0]):
@@ -79,10 +89,7 @@ def scatter_linear(weights, analog, source, wire):
         for f in range(outputs):
             o = row * outputs + f
             value[o] += v * weights[column, f]
-            if count[o] == 0:
-                count[o] = 1
-                touched[used[0]] = o
-                used[0] += 1
+            _touch(o, wire)
     return events, came_from
 
 
@@ -110,7 +117,7 @@ def _reach(i, axis, geometry, transposed, places, taps):
 def scatter_conv(weights, geometry, transposed, analog, source, wire):
     """A convolution in up to three dimensions; weights [channel in, filter of its group, tap]."""
     x, spikes, entries, number = source
-    value, count, touched, used = wire
+    value = wire[0]
     filters, per_group = geometry[CHANNELS, 1], geometry[CHANNELS, 2]
     depth, height, width = geometry[SIZE]
     out_y, out_x = geometry[OUT, 1], geometry[OUT, 2]
@@ -147,10 +154,7 @@ def scatter_conv(weights, geometry, transposed, analog, source, wire):
             for r in range(reached):
                 o = first + f * space + place[r]
                 value[o] += v * own[f, tap[r]]
-                if count[o] == 0:
-                    count[o] = 1
-                    touched[used[0]] = o
-                    used[0] += 1
+                _touch(o, wire)
     return events, came_from
 
 

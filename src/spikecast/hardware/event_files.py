@@ -11,11 +11,9 @@ import io
 import json
 import math
 import os
-import secrets
 import stat
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 
 from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
 from spikecast.errors import ArtifactError, SpikecastError
+from spikecast.files import replacing
 from spikecast.graph import codec
 from spikecast.graph.codec import Json, fields, items, short, typed, whole
 from spikecast.hardware.events import COLUMNS, Column, Events, Sender
@@ -38,24 +37,23 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 
 def save_events(events: Events, path: str | os.PathLike[str]) -> None:
     """Write a file, whole or not at all; HDF5 where the name ends in .h5 or .hdf5."""
-    target = Path(os.path.realpath(path))
-    temporary = target.parent / f".spikecast-{secrets.token_hex(8)}"
     try:
-        if target.suffix in HDF5_SUFFIXES:
-            from spikecast.hardware.event_hdf5 import write_hdf5
+        with replacing(path) as temporary:
+            if Path(path).suffix in HDF5_SUFFIXES:
+                from spikecast.hardware.event_hdf5 import write_hdf5
 
-            write_hdf5(temporary, arrays_of(events))
-        else:
-            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
-                for name, array in arrays_of(events).items():
-                    with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
-        os.replace(temporary, target)
+                write_hdf5(temporary, arrays_of(events))
+            else:
+                _write_npz(temporary, arrays_of(events))
     except OSError as error:
         raise ArtifactError(f"{path} is not written ({error.strerror or error}); give another name") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+
+
+def _write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
 def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Events:

@@ -34,6 +34,7 @@ class Forms:
         if batch not in self._frames:
             try:
                 forms = self._forms(batch, torch.device("meta"))
+            # No kernel for tensors without data (NotImplementedError), or a size that is read from data (RuntimeError).
             except (NotImplementedError, RuntimeError):
                 forms = self._forms(batch, self.device)
             values: dict[str, Any] = dict(self.tensors)

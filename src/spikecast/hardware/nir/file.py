@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from spikecast.errors import ArtifactError
+from spikecast.files import replacing
 from spikecast.hardware.nir.builder import nir_package
 
 MAX_FILE = 8 * 2**30
@@ -32,23 +31,16 @@ def write_graph(path: str | os.PathLike[str], graph: Any, *, drop_reset: bool) -
     nir = nir_package()
     import h5py
 
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise ArtifactError(f"{path} is a folder; give the name of a file")
-    temporary = target.parent / f".spikecast-{secrets.token_hex(8)}"
     try:
-        nir.write(temporary, graph)
-        if drop_reset:
-            with h5py.File(temporary, "a") as file:
-                for node in file["node/nodes"].values():
-                    if node["type"][()] == b"IF":
-                        del node["v_reset"]
-        os.replace(temporary, target)
+        with replacing(path) as temporary:
+            nir.write(temporary, graph)
+            if drop_reset:
+                with h5py.File(temporary, "a") as file:
+                    for node in file["node/nodes"].values():
+                        if node["type"][()] == b"IF":
+                            del node["v_reset"]
     except OSError as error:
         raise ArtifactError(f"{path} is not written: {_line(error)}; nothing was changed") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def read_extended(path: str | os.PathLike[str]) -> dict[str, bytes | np.ndarray[Any, Any]]:
