@@ -79,7 +79,7 @@ distributed.gather([rank])
 
 
 def test_the_group_is_closed_before_python_ends() -> None:
-    # left open, gloo's threads are torn down in any order: one run in ten aborted on a busy machine
+    # left open, one run in ten aborted on a busy machine: "terminate called without an active exception"
     program = """
 import atexit
 from torch import distributed as dist
