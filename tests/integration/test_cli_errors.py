@@ -57,6 +57,8 @@ DIGITS = ["demo:cnn", "--data", "demo:digits", "--thresholds", "quantile", "-T",
         (["sweep", *IMAGES, "--budget", "money=3"], "give energy=SHARE"),
         (["export", "demo:cnn", "--out", "x.nir"], "is not converted yet; give --data"),
         (["export", "demo:cnn", "--out", "x.onnx"], "must end in one of .nir"),
+        (["export", "demo:cnn", "--out", "x.nir", "--check", "nengo"], "importer='nengo' must be one of 'snntorch'"),
+        (["export", "demo:cnn", "--out", "x.npz", "--check", "snntorch"], "is for events; leave it out"),
     ],
 )
 def test_mistakes_are_one_line(cli, words: list[str], message: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -78,3 +81,15 @@ def test_known_differences_are_found(checked: NirCheck) -> None:
     if checked.importer != "snntorch":  # its own settings can be put right
         assert checked.stages["set"].worst < 1e-3
         assert checked.stages["set"].differences == ()
+
+
+def test_from_the_command_line(cli, home: Path) -> None:
+    names = ["snntorch", "spikingjelly", "sinabs"]
+    if missing := [name for name in names if not importer_python(name).exists()]:
+        pytest.skip(f"no environment of {missing}; make importers")
+    plain = ["--coding", "rate", "--levels", "1", "--set", "signed=false", "--set", "firing_boundary=1.0"]
+    images = ["--data", "demo:digits", "--limit", "4", "--steps", "6"]
+    done = cli("export", "demo:cnn", *images, *plain, "--out", "cnn.nir", "--check", ",".join(names), "--json")
+    assert done.code == 0, done.complaint
+    found = json.loads(done.out)["check"]
+    assert [found[name]["stages"]["meant"]["agreement"] for name in names] == [1, 1, 1]

@@ -28,7 +28,7 @@ def command(
     output: JsonOption,
     profile: Annotated[str, typer.Option(help="of NIR: portable, composite or extended")] = "portable",
     split: Annotated[bool, typer.Option("--split", help="leave to the host what the profile cannot say")] = False,
-    check: Annotated[str, typer.Option(help="run the file in an importer and compare: snntorch, sinabs, ...")] = "",
+    check: Annotated[str, typer.Option(help="compare with importers: snntorch,spikingjelly,sinabs")] = "",
 ) -> None:
     """Write MODEL as a NIR graph, or the events of its neurons on the first batch of --data (--limit images).
 
@@ -37,11 +37,12 @@ def command(
     \b
     spikecast export digits.spikecast --out digits.nir --profile extended
     spikecast export demo:cnn --data demo:digits --coding rate --levels 1 --set signed=false \\
-        --set firing_boundary=1.0 --out digits.nir
+        --set firing_boundary=1.0 --out digits.nir --check snntorch,spikingjelly
     spikecast export digits.spikecast --data demo:digits --limit 8 --out events.npz
     """
     if out.suffix not in NIR + EVENTS:
         raise ConfigError(f"--out {out}: the name must end in one of {', '.join(NIR + EVENTS)}")
+    importers = _importers(check, out)
     network, inputs = _opened(given, settings)
     if out.suffix in EVENTS:
         if inputs is None:
@@ -53,11 +54,26 @@ def command(
     found = export_nir(network, out, cast(Any, profile), split)
     common.note(f"written to {out}")
     text, data = str(found), dataclasses.asdict(found)
-    if check:
-        x = inputs if isinstance(inputs, Tensor) else open_source(given, network.device).example()
-        checked = check_nir(out, cast(Any, check), x, num_steps=network.config.num_steps, snn=network)
-        text, data["check"] = f"{text}\n{checked}", dataclasses.asdict(checked)
+    x = inputs if isinstance(inputs, Tensor) or not importers else open_source(given, network.device).example()
+    for name in importers:
+        checked = check_nir(out, name, x, num_steps=network.config.num_steps, snn=network)
+        text = f"{text}\n{checked}"
+        data.setdefault("check", {})[name] = dataclasses.asdict(checked)
     common.show(text, data, as_json=output.as_json)
+
+
+def _importers(check: str, out: Path) -> list[Any]:
+    """The importers that were asked for, all of which are installed: known before anything is computed."""
+    if check and out.suffix not in NIR:
+        raise ConfigError(f"--check {check} is for a graph, and --out {out} is for events; leave it out")
+    if not check:
+        return []
+    from spikecast.hardware.nir.check import installed_importer
+
+    names = common.names(check)
+    for name in names:
+        installed_importer(name)
+    return names
 
 
 def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[Any, Any]:

@@ -85,14 +85,13 @@ def check_nir(
     It is held against the reference interpreter's reading of the file, or, where given, against the network itself.
     `python` is the importer's own interpreter; `make importers` installs one under ~/.cache/spikecast/importers.
     """
-    if importer not in get_args(Importer):
-        raise ConfigError(f"importer={importer!r} must be one of {', '.join(map(repr, get_args(Importer)))}")
+    interpreter = installed_importer(importer, python)
     graph = nir_package().read(path)
     output, sent = Interpreter(graph).run(x, num_steps)
     expected = {name: sent[name] for name, node in graph.nodes.items() if type(node).__name__ == "IF"}
     if snn is not None:
         output, expected = _of_network(snn, graph, x, num_steps)
-    report, arrays = _run(path, importer, x, num_steps, _python(importer, python))
+    report, arrays = _run(path, importer, x, num_steps, interpreter)
     stages = {stage: _compare(stage, report, arrays, output, expected) for stage in report["differences"]}
     return NirCheck(importer, report["versions"], num_steps, stages)
 
@@ -102,7 +101,10 @@ def importer_python(importer: str) -> Path:
     return HOME.expanduser() / importer / "bin" / "python"
 
 
-def _python(importer: str, python: str | os.PathLike[str] | None) -> str:
+def installed_importer(importer: str, python: str | os.PathLike[str] | None = None) -> str:
+    """The interpreter of an importer, which is there."""
+    if importer not in get_args(Importer):
+        raise ConfigError(f"importer={importer!r} must be one of {', '.join(map(repr, get_args(Importer)))}")
     place = importer_python(importer) if python is None else Path(python)
     if not place.exists():
         raise MissingExtraError(f"{importer} has no environment at {place}; make importers, or give python=...")
