@@ -166,8 +166,10 @@ def test_doctor(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "fused (Numba)" in done.out
     from spikecast.cli import doctor
 
+    missing = {"timm", "scikit-learn"}
+
     def version(name: str) -> str:
-        if name in ("timm", "scikit-learn"):
+        if name in missing:
             raise doctor.metadata.PackageNotFoundError(name)
         return "1.0"
 
@@ -178,6 +180,8 @@ def test_doctor(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(cli("doctor", "--json").out)["extras"]["vision"] == dict(
         zip(EXTRAS["vision"], ["1.0", "1.0", None, "1.0"], strict=True)
     )
+    missing.update(EXTRAS["vision"])
+    assert "for timm:, torchvision:, and images from files)" in cli("doctor").out  # no line is cut
 
 
 def test_doctor_knows_the_extras() -> None:

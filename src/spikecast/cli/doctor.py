@@ -84,4 +84,4 @@ def _text(data: dict[str, Any]) -> str:
         has = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
         remedy = f'pip install "spikecast[{extra}]" (lacks {", ".join(missing)}; for {USES[extra]})'
         rows.append((f"extra {extra}", "missing" if missing else "there", remedy if missing else has))
-    return columns([("", "", ""), *rows], 100).strip("\n")
+    return columns([("", "", ""), *rows], 200).strip("\n")
