@@ -31,7 +31,8 @@ from spikecast.hardware.nir import extended, file
 COUNT = int(os.environ.get("SPIKECAST_FUZZ", "100"))
 LIMIT = 256 * 2**20
 SECONDS = 20
-# A light process that has the HDF5 library loaded, and forks one reader for each file: as `load_nir` does, but faster.
+# A light process that has the HDF5 library loaded, and forks one reader for each file: as `load_nir` does, but faster;
+# a file of a few kilobytes is read in milliseconds, and one that makes the library loop need not do so for long.
 WORKER = """
 import importlib.util, os, sys
 spec = importlib.util.spec_from_file_location("child", sys.argv[1])
@@ -42,7 +43,7 @@ for line in sys.stdin:
     pid = os.fork()
     if pid == 0:
         try:
-            child.main(path, out, int(limit))
+            child.main(path, out, int(limit), seconds=2)
             os._exit(0)
         except BaseException:
             os._exit(1)

@@ -16,10 +16,11 @@ MAX_DOCUMENT = 32 * 2**20
 PREFIX = "node/metadata/spikecast."
 
 
-def main(path: str, out: str, limit: int) -> None:
+def main(path: str, out: str, limit: int, seconds: int | None = None) -> None:
     """Copy the texts and tensors of a file to an npz; sizes are checked before anything is read."""
     resource.setrlimit(resource.RLIMIT_AS, (limit + 2**31, limit + 2**31))
-    seconds = 10 + limit // 2**26  # a damaged heap of strings can make the library loop for ever
+    # a damaged heap of strings can make the library loop for ever
+    seconds = 10 + limit // 2**26 if seconds is None else seconds
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with h5py.File(path, "r", libver="latest", swmr=False) as file:
