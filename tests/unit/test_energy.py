@@ -13,7 +13,7 @@ from spikecast import Config
 from spikecast.errors import ConfigError, DataError
 from spikecast.measure import Costs, Energy, energy
 from spikecast.measure.run import metered_run
-from spikecast.measure.tally import Tally
+from spikecast.measure.tally import Line, Tally
 
 T = 4
 
@@ -49,6 +49,18 @@ def test_presets_by_hand() -> None:
     full = 4 * 0.9 + 2 * 4 * 0.9 + 2 * 0.9  # two spikes for two outputs, two neurons, two biases
     assert found.under("full").snn == pytest.approx([full * 1e-12, (full + 2 * 4 * 0.9) * 1e-12])
     assert found.under(Costs(weight=1.0)).snn == pytest.approx([2 * 1.9e-12] * 2)
+
+
+def test_a_product_of_activations_by_hand() -> None:
+    """Three products a step in the paper's costs (Thm 4.3), the two that would do in the full ones."""
+    lines = {
+        "matmul": Line("attention", "matmul", {"dense": [8, 0], "events": [9, 7], "two": [6, 5]}),
+        "softmax": Line("attention", "softmax", {"graded": [4, 4]}),
+    }
+    found = Energy(Tally(2, 1, lines), Costs(), "paper")
+    assert [found.under(preset).accumulates for preset in ("paper", "honest", "full")] == [[9, 7], [9, 7], [6, 5]]
+    assert found.snn == pytest.approx([9 * 0.9e-12, 16 * 0.9e-12])
+    assert found.under("full").snn == pytest.approx([(6 * 0.9 + 4 * 4.6) * 1e-12, (11 * 0.9 + 8 * 4.6) * 1e-12])
 
 
 def test_analog_input_is_charged_as_it_is(snn, x) -> None:
