@@ -268,6 +268,10 @@ def test_zip_bombs_are_not_unpacked(events, tmp_path) -> None:
     events.save(tmp_path / "good.npz")
     with pytest.raises(ArtifactError, match="give a larger max_bytes"):
         load_events(tmp_path / "good.npz", max_bytes=100)
+    with (tmp_path / "good.npz").open("ab") as file:
+        file.truncate(2**40)  # a hole, which takes no room here
+    with pytest.raises(ArtifactError, match="has 1099511627776 bytes, the limit is 1073741824"):
+        load_events(tmp_path / "good.npz")
     path = tmp_path / "bomb.npz"
     arrays = arrays_of(events)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
