@@ -108,6 +108,6 @@ def test_detection_comes_close_to_the_ann(tmp_path: Path) -> None:
     found = evaluate(snn, data, task="detection", model=model)
     assert found.samples == IMAGES
     assert found.ann["map"] > 0.95
-    assert found.steps["map"][-1] > 0.6 * found.ann["map"]
+    assert found.steps["map"][-1] > 0.98 * found.ann["map"]  # 0.9706 of 0.9706; the steps before are within 0.01
     assert found.steps["map"][-1] > found.steps["map"][0]
     assert found.energy.macs > 0
