@@ -186,7 +186,7 @@ class SpikingNetwork(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write the network to one file that `spikecast.load` reads without the model's Python code."""
-        from spikecast.artifact import save
+        from spikecast.storage.artifact import save
 
         save(self, path)
 

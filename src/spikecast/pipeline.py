@@ -10,7 +10,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from spikecast import artifact
+from spikecast.storage import artifact
 from spikecast.calibration.batches import Binder, Call, InputFunction, calls, check_model, first_samples, samples_in
 from spikecast.calibration.calibrate import Calibration
 from spikecast.calibration.search import SAMPLES, Search

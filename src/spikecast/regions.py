@@ -15,14 +15,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikecast import artifact
+from spikecast.storage import artifact
 from spikecast.calibration.batches import Binder, Call, InputFunction, calls
 from spikecast.calibration.calibrate import Calibration
 from spikecast.calibration.search import Search
 from spikecast.calibration.shared import same_everywhere, shared_out
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, DataError, ModelError
-from spikecast.graph.codec import fields, items, typed
+from spikecast.storage.codec import fields, items, typed
 from spikecast.graph.execute import Execution, NeuronFunction, Watch
 from spikecast.graph.plan import Plan
 from spikecast.graph.report import Report

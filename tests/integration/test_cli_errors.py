@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spikecast import artifact, files
+from spikecast.storage import artifact
+from spikecast.storage import files
 
 COMMON = ["--trust", "--size", "16", "--batch-size", "4"]
 IMAGES = ["net.py:net", "--data", "imagefolder:images", *COMMON]

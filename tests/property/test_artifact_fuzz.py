@@ -20,9 +20,9 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 import spikecast
-from spikecast import artifact
+from spikecast.storage import artifact
 from spikecast.errors import ArtifactError, SpikecastError
-from spikecast.graph import codec
+from spikecast.storage import codec
 from spikecast.graph.program import Node, Ref
 
 MEBIBYTE = 2**20

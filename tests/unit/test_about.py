@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import spikecast
-from spikecast import artifact
+from spikecast.storage import artifact
 from spikecast.errors import ArtifactError
 
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import spikecast
-from spikecast import artifact
+from spikecast.storage import artifact
 from spikecast.errors import ArtifactError, ConfigError, DataError
-from spikecast.graph import codec
+from spikecast.storage import codec
 from spikecast.graph.plan import Plan
 from spikecast.graph.program import Ref
 

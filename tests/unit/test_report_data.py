@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import spikecast
 from spikecast import Config, measure
 from spikecast.errors import DataError, SpikecastError
-from spikecast.files import write_whole
+from spikecast.storage.files import write_whole
 from spikecast.report import ReportData, build
 from spikecast.report.drawing import _lanes
 from spikecast.report.picture import LARGEST, picture, png

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spikecast import distributed
 from spikecast.data import Data
 from spikecast.errors import ConfigError
-from spikecast.files import write_whole
+from spikecast.storage.files import write_whole
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -22,7 +22,7 @@ from spikecast.cli.options import (
 from spikecast.config import Config
 from spikecast.data import SOURCES
 from spikecast.experiments.reproduce import chosen_rows, reproduce
-from spikecast.files import write_whole
+from spikecast.storage.files import write_whole
 from spikecast.measure import Evaluation
 from spikecast.zoo import MODELS, Row, table
 

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
 from spikecast.errors import ArtifactError, SpikecastError
-from spikecast.files import replacing
-from spikecast.graph import codec
-from spikecast.graph.codec import Json, fields, items, short, typed, whole
+from spikecast.storage.files import replacing
+from spikecast.storage import codec
+from spikecast.storage.codec import Json, fields, items, short, typed, whole
 from spikecast.hardware.events import COLUMNS, Column, Events, Sender
 
 FORMAT, VERSION = "spikecast-events", 1

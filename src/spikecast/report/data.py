@@ -141,7 +141,7 @@ class ReportData:
 
     def write_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the page as one file that needs no other; whole or not at all."""
-        from spikecast.files import write_whole
+        from spikecast.storage.files import write_whole
 
         return write_whole(path, self.html())
 

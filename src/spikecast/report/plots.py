@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spikecast.errors import ConfigError, MissingExtraError
-from spikecast.files import write_whole
+from spikecast.storage.files import write_whole
 from spikecast.measure.energy import PRESETS
 from spikecast.report.data import ReportData
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spikecast import artifact
+from spikecast.storage import artifact
 from spikecast._version import __version__
 from spikecast.errors import ArtifactError
-from spikecast.graph.codec import DTYPES, Json, fields, items, short, typed, whole
+from spikecast.storage.codec import DTYPES, Json, fields, items, short, typed, whole
 from spikecast.hardware.nir.builder import Built
 from spikecast.hardware.nir.file import read_extended
 from spikecast.hardware.nir.neurons import neuron_graph

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from spikecast.errors import ArtifactError
-from spikecast.files import replacing
+from spikecast.storage.files import replacing
 from spikecast.hardware.nir.builder import nir_package
 
 MAX_FILE = 8 * 2**30

@@ -24,9 +24,9 @@ from torch import Tensor
 from spikecast._version import __version__
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError, SpikecastError
-from spikecast.files import replacing
-from spikecast.graph import codec
-from spikecast.graph.codec import Json, fields, items, short, typed, whole
+from spikecast.storage.files import replacing
+from spikecast.storage import codec
+from spikecast.storage.codec import Json, fields, items, short, typed, whole
 from spikecast.graph.plan import Plan, Site
 from spikecast.graph.program import NEURON
 from spikecast.graph.report import Report, Row

@@ -1,0 +1,1 @@
+"""Networks in files. Nothing that is read is executed."""
