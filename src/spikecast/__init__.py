@@ -10,12 +10,12 @@ from spikecast.errors import SpikecastError
 
 if TYPE_CHECKING:
     from spikecast import measure
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
     from spikecast.pipeline import convert, load
 
 __all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure"]
 
-_HOMES = {"SpikingNetwork": "spikecast.network", "convert": "spikecast.pipeline", "load": "spikecast.pipeline"}
+_HOMES = {"SpikingNetwork": "spikecast.network.spiking", "convert": "spikecast.pipeline", "load": "spikecast.pipeline"}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,9 +17,9 @@ from spikecast.calibration.search import SAMPLES, Search
 from spikecast.calibration.shared import same_everywhere, shared_out
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError
-from spikecast.network import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.prepare import prepare
-from spikecast.regions import RegionNetwork, convert_regions, regions_from_document
+from spikecast.network.regions import RegionNetwork, convert_regions, regions_from_document
 
 
 @overload

@@ -20,10 +20,10 @@ from spikecast.graph.inputs import call_leaves
 from spikecast.graph.memory import channels_last
 from spikecast.graph.plan import Plan, plan
 from spikecast.graph.program import Program
-from spikecast.graph.report import report_of
+from spikecast.network.report import report_of
 from spikecast.graph.simplify import simplify
 from spikecast.graph.structure import flatten, unflatten
-from spikecast.network import Recapture, SpikingNetwork
+from spikecast.network.spiking import Recapture, SpikingNetwork
 
 
 @torch.no_grad()

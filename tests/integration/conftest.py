@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from spikecast import Config, SpikingNetwork, convert
-from spikecast.graph.report import Report
+from spikecast.network.report import Report
 from spikecast.graph.structure import flatten
 
 EARLY, LATE = 2, 16

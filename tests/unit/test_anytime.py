@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-import spikecast.states
+import spikecast.network.states
 from spikecast import Config, convert
 from spikecast.errors import ConfigError, DataError
 
@@ -95,8 +95,8 @@ def test_the_batch_shrinks(plain, monkeypatch) -> None:
         sizes.append(steps.shape[1])
         return encode(steps, *args, **kwargs)
 
-    encode = spikecast.states.encode
-    monkeypatch.setattr(spikecast.states, "encode", counted)
+    encode = spikecast.network.states.encode
+    monkeypatch.setattr(spikecast.network.states, "encode", counted)
     _, used = snn.anytime(x, confidence=0.5)
     assert sizes[0] == 16
     assert sizes == sorted(sizes, reverse=True)

@@ -14,7 +14,7 @@ from spikecast import Config
 from spikecast.errors import DataError, ModelError
 from spikecast.hardware import circuit as module
 from spikecast.hardware.circuit import Circuit, Feed
-from spikecast.states import NeuronStates
+from spikecast.network.states import NeuronStates
 
 
 class Residual(nn.Module):

@@ -12,14 +12,14 @@ from torch.nn import functional
 
 import spikecast
 from spikecast import Config
-from spikecast.chunks import run_in_chunks
+from spikecast.network.folded import run_in_chunks
 from spikecast.graph.plan import still_values
 from spikecast.graph.program import NEURON, Node, Ref, refs, replace_refs, resolve
 from spikecast.graph.roles import Role, activations, matmul_operands, role_of
 from spikecast.measure.meter import Meter
 from spikecast.measure.run import metered_run
 from spikecast.measure.tally import Tally
-from spikecast.states import NeuronStates
+from spikecast.network.states import NeuronStates
 
 T = 4
 

@@ -16,7 +16,7 @@ from spikecast.graph.clean import clean
 from spikecast.graph.plan import plan
 from spikecast.graph.program import NEURON
 from spikecast.graph.simplify import simplify
-from spikecast.network import neuron_of
+from spikecast.network.spiking import neuron_of
 
 
 def conv(size=3, channels=4):

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from spikecast import Config, convert
 from spikecast.errors import DataError, ModelError
-from spikecast.regions import RegionNetwork
+from spikecast.network.regions import RegionNetwork
 from spikecast.theory.neuron import Neuron, encode
 
 T = 6

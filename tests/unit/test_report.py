@@ -15,7 +15,7 @@ from spikecast.errors import StrictError
 from spikecast.graph.capture import capture
 from spikecast.graph.clean import clean
 from spikecast.graph.plan import plan
-from spikecast.graph.report import Report, report_of
+from spikecast.network.report import Report, report_of
 from spikecast.graph.simplify import simplify
 
 

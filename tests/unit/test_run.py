@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import spikecast.states
-from spikecast import Config, chunks, convert
+import spikecast.network.states
+from spikecast import Config, convert
+from spikecast.network.spiking import folded as chunks
 from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.theory.firing import level_value
 from spikecast.theory.neuron import Neuron, encode
@@ -79,13 +80,13 @@ def test_run_by_hand(name, cnn) -> None:
 
 def sizes_seen(monkeypatch):
     """(steps, samples) of every pass through a site."""
-    seen, real = [], spikecast.states.encode
+    seen, real = [], spikecast.network.states.encode
 
     def counted(steps, *args, **kwargs):
         seen.append(tuple(steps.shape[:2]))
         return real(steps, *args, **kwargs)
 
-    monkeypatch.setattr(spikecast.states, "encode", counted)
+    monkeypatch.setattr(spikecast.network.states, "encode", counted)
     return seen
 
 

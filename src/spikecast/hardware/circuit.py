@@ -23,7 +23,7 @@ from spikecast.hardware.forms import Forms, Frame, arguments
 from spikecast.hardware.parts import Feed, HostOp, Layer, Link, Path, Source
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 MAX_PATHS = 4096  # x + x, twelve times over, has that many
 MAX_MATRIX = 2**25

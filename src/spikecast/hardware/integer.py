@@ -21,11 +21,11 @@ from spikecast.hardware.fixed_point import FoldError, Synapse, synapse
 from spikecast.hardware.integer_neuron import Division, IntegerNeurons, Overflow, Widths, gain
 from spikecast.hardware.parts import Feed, Path
 from spikecast.hardware.units import call, recast
-from spikecast.network import checked_steps
-from spikecast.outputs import stacked
+from spikecast.network.spiking import checked_steps
+from spikecast.network.answers import stacked
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 
 @dataclass(frozen=True)

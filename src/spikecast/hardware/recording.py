@@ -14,8 +14,8 @@ from spikecast.graph.execute import Execution
 from spikecast.graph.inputs import batch_size, take
 from spikecast.hardware.circuit import Circuit
 from spikecast.hardware.events import Column, Events, events_of_step, joined, senders_of
-from spikecast.network import SpikingNetwork, checked_steps
-from spikecast.states import NeuronStates
+from spikecast.network.spiking import SpikingNetwork, checked_steps
+from spikecast.network.states import NeuronStates
 
 _CHUNK = 16  # samples that are run at once
 

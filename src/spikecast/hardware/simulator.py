@@ -26,7 +26,7 @@ from spikecast.hardware.events import Events, events_of_step, senders_of
 from spikecast.hardware.neurons import Neurons, NeuronState
 from spikecast.hardware.tables import Linear, Table
 from spikecast.hardware.wires import Wires, refuse_host_ops
-from spikecast.network import SpikingNetwork, checked_steps
+from spikecast.network.spiking import SpikingNetwork, checked_steps
 from spikecast.theory.coding import signal_between
 
 Counts = dict[str, dict[str, list[int]]]  # by op, by column: a number for each step

@@ -20,15 +20,15 @@ from spikecast.graph.plan import Plan
 from spikecast.graph.program import Node, Program, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.units import Unit, call, factors, is_wire, recast, split_affine, units
-from spikecast.network import checked_steps
-from spikecast.outputs import stacked
+from spikecast.network.spiking import checked_steps
+from spikecast.network.answers import stacked
 from spikecast.theory.coding import receive
 from spikecast.theory.firing import level_index, level_value
 from spikecast.theory.graded import graded_signal, product_signal
 from spikecast.theory.neuron import Neuron, SpikeState, rest_state, spike_step
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 
 @dataclass(frozen=True)

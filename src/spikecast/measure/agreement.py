@@ -15,8 +15,8 @@ from spikecast.graph.execute import Execution
 from spikecast.graph.structure import flatten
 from spikecast.measure.run import bound_calls, samples_in
 from spikecast.measure.table import columns
-from spikecast.network import SpikingNetwork
-from spikecast.states import NeuronStates
+from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.states import NeuronStates
 from spikecast.theory.neuron import Encoded
 
 HIGH = 0.01  # a share of clipped or silent neurons that is worth a word

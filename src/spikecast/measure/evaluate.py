@@ -18,7 +18,7 @@ from spikecast.measure.run import binder_of, metered_run
 from spikecast.measure.table import columns, si
 from spikecast.measure.tally import Tally
 from spikecast.measure.tasks import Task, task_named
-from spikecast.regions import RegionNetwork
+from spikecast.network.regions import RegionNetwork
 
 TARGETS = ("label", "labels", "target", "targets")
 Record = dict[str, Any]  # of one batch: plain JSON data

@@ -22,12 +22,12 @@ from spikecast.kernels import Count, Counts, encode_counted
 from spikecast.measure.spread import spread
 from spikecast.measure.tally import Column, Tally
 from spikecast.measure.wiring import Operand, Wiring, arguments, summed_axis, wiring
-from spikecast.states import NeuronStates
+from spikecast.network.states import NeuronStates
 from spikecast.theory.coding import signal_between
 from spikecast.theory.neuron import Encoded
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 LookUp = Callable[[Ref], Any]
 _WITHOUT_BIAS = {"aten.einsum", "aten.tensordot"}

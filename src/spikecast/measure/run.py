@@ -13,9 +13,9 @@ from spikecast.graph.execute import Execution
 from spikecast.graph.structure import unflatten
 from spikecast.measure.meter import Meter
 from spikecast.measure.tally import Tally
-from spikecast.network import SpikingNetwork
-from spikecast.regions import Region, RegionNetwork
-from spikecast.states import NeuronStates
+from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.regions import Region, RegionNetwork
+from spikecast.network.states import NeuronStates
 
 
 class NetworkBinder(Binder):

@@ -23,7 +23,7 @@ from spikecast.measure.evaluate import Evaluation, Evaluator, Record
 from spikecast.measure.run import samples_in
 from spikecast.measure.tasks import Task, task_named
 from spikecast.measure.tasks.classify import Classification
-from spikecast.network import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.report.data import NetworkData, ReportData, Sample
 from spikecast.report.drawing import drawing
 from spikecast.report.layers import layers, parts_of

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from spikecast.graph.plan import Plan, still_values
 from spikecast.graph.program import NEURON, Node
-from spikecast.graph.report import Row
+from spikecast.network.report import Row
 from spikecast.graph.roles import Role, activations, role_of
-from spikecast.network import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.report.data import GraphNode
 
 MOST_ROWS = 3000

@@ -9,7 +9,7 @@ from spikecast.graph.program import NEURON
 from spikecast.graph.roles import role_of
 from spikecast.measure.agreement import Agreement
 from spikecast.measure.energy import PRESETS, Energy
-from spikecast.network import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.report.data import Layer
 from spikecast.report.drawing import kind_of, short
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spikecast.calibration.batches import Call
-from spikecast.network import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.report.data import Trace
 
 # Bounds of what a page holds: below 2 MB for each network.

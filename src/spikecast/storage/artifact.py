@@ -29,9 +29,9 @@ from spikecast.storage import codec
 from spikecast.storage.codec import Json, fields, items, short, typed, whole
 from spikecast.graph.plan import Plan, Site
 from spikecast.graph.program import NEURON
-from spikecast.graph.report import Report, Row
+from spikecast.network.report import Report, Row
 from spikecast.graph.roles import Role
-from spikecast.network import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 
 Reader = Callable[[Any, Mapping[str, Tensor], torch.device], Any]
 FORMAT = 1

@@ -13,7 +13,7 @@ from spikecast.hardware.nir.builder import Builder, Built, Gap, nir_package
 from spikecast.hardware.nir.check import NirCheck, check_nir
 from spikecast.hardware.nir.file import write_graph
 from spikecast.hardware.nir.neurons import composite, plain_if
-from spikecast.network import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 
 if TYPE_CHECKING:
     import torch

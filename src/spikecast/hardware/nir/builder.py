@@ -21,7 +21,7 @@ from spikecast.hardware.nir.terms import Op, Term, matrix_op, squared
 from spikecast.hardware.parts import Layer
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 NeuronMaker = Callable[[Layer], Any]  # a NIR node for a layer of neurons, or Unsaid
 

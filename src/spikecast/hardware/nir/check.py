@@ -19,7 +19,7 @@ from spikecast.hardware.nir.builder import nir_package
 from spikecast.hardware.nir.interpret import Interpreter
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 Importer = Literal["snntorch", "spikingjelly", "sinabs"]
 HOME = Path("~/.cache/spikecast/importers")  # where `make importers` puts the environments

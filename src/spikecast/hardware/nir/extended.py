@@ -21,7 +21,7 @@ from spikecast.hardware.nir.neurons import neuron_graph
 from spikecast.hardware.parts import Layer
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 FORMAT = 1
 

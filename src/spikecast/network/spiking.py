@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikecast.chunks import run_in_chunks
+from spikecast.network.folded import run_in_chunks
 from spikecast.config import MAX_STEPS, Config
 from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.graph.execute import Execution
 from spikecast.graph.inputs import call_leaves, check_finite, misfit
 from spikecast.graph.plan import Plan, Site
 from spikecast.graph.program import Program, Ref
-from spikecast.graph.report import Report
+from spikecast.network.report import Report
 from spikecast.graph.structure import unflatten
-from spikecast.states import NeuronStates, Recorded
+from spikecast.network.states import NeuronStates, Recorded
 from spikecast.theory.neuron import Neuron
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class SpikingNetwork(nn.Module):
         self._recapture: tuple[Recapture, ...] = ()  # in a tuple, so that no module inside is registered as ours
         self.foldable = report.foldable
         self.about: dict[str, Any] = {}  # whatever is worth knowing of it, as JSON data; saved along with it
-        self.compiled: dict[Any, Any] = {}  # see `spikecast.compiled`; holds weights and thresholds as they were
+        self.compiled: dict[Any, Any] = {}  # see `spikecast.network.compiled`; holds weights and thresholds as they were
         self.eval()
 
     # -- what it is made of
@@ -106,7 +106,7 @@ class SpikingNetwork(nn.Module):
         between the neurons to torch.compile: minutes at the first call of each input form (docs/method.md).
         """
         if time_axis is not None:
-            from spikecast.frames import run_frames
+            from spikecast.network.frames import run_frames
 
             return self._answer(run_frames(self, args, kwargs, time_axis, num_steps), None)
         steps = self.config.num_steps if num_steps is None else num_steps
@@ -179,8 +179,8 @@ class SpikingNetwork(nn.Module):
         num_steps: int | None = None,
         **kwargs: Any,
     ) -> tuple[Any, Tensor]:
-        """The answer of each sample as soon as it is sure, and the steps it took; see `spikecast.anytime`."""
-        from spikecast.anytime import anytime
+        """The answer of each sample as soon as it is sure, and the steps it took; see `spikecast.network.anytime`."""
+        from spikecast.network.anytime import anytime
 
         return anytime(self, args, kwargs, confidence=confidence, stop=stop, num_steps=num_steps)
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.network import checked_steps
-from spikecast.outputs import stacked
-from spikecast.states import NeuronStates
+from spikecast.network.spiking import checked_steps
+from spikecast.network.answers import stacked
+from spikecast.network.states import NeuronStates
 
 if TYPE_CHECKING:
     from spikecast.graph.plan import Plan
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 
 def run_frames(

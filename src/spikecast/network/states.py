@@ -14,7 +14,7 @@ from spikecast.kernels import encode
 from spikecast.theory.neuron import Encoded
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 
 class Recorded(NamedTuple):

@@ -16,11 +16,11 @@ from spikecast.errors import ConfigError
 from spikecast.graph.execute import Execution
 from spikecast.graph.inputs import batch_size, take
 from spikecast.graph.program import Meta, Program
-from spikecast.outputs import Place, batch_place, in_time, join, stacked, unfolded, with_sizes
-from spikecast.states import NeuronStates
+from spikecast.network.answers import Place, batch_place, in_time, join, stacked, unfolded, with_sizes
+from spikecast.network.states import NeuronStates
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 NeuronsOf = Callable[[Execution], NeuronStates]  # the neurons of a run, where they are not the plain ones
 
@@ -96,7 +96,7 @@ def _comfortable(program: Program, tensors: Sequence[Tensor], total: int) -> int
 
 def _compiled(network: SpikingNetwork, program: Program, tensors: Sequence[Tensor], total: int, size: int) -> list[Any]:
     """Pieces of one size each, and the rest: every size is compiled once."""
-    from spikecast.compiled import run_compiled
+    from spikecast.network.compiled import run_compiled
 
     samples = batch_size(program, tensors) or 0
     parts = [

@@ -16,12 +16,12 @@ from spikecast.errors import ConfigError, DataError
 from spikecast.graph.inputs import batch_size
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
-from spikecast.network import checked_steps
-from spikecast.outputs import Place, batch_place, with_sizes
-from spikecast.states import NeuronStates
+from spikecast.network.spiking import checked_steps
+from spikecast.network.answers import Place, batch_place, with_sizes
+from spikecast.network.states import NeuronStates
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 Stop = Callable[[Any, Any], object]
 

@@ -16,11 +16,11 @@ from spikecast.errors import ConfigError, ModelError
 from spikecast.graph.program import Program
 from spikecast.kernels import encode
 from spikecast.kernels.layout import like
-from spikecast.outputs import Place, batch_place, unfolded
+from spikecast.network.answers import Place, batch_place, unfolded
 from spikecast.theory.neuron import Neuron
 
 if TYPE_CHECKING:
-    from spikecast.network import SpikingNetwork
+    from spikecast.network.spiking import SpikingNetwork
 
 
 @torch.library.custom_op("spikecast::encode", mutates_args=())

@@ -25,11 +25,11 @@ from spikecast.errors import ArtifactError, DataError, ModelError
 from spikecast.storage.codec import fields, items, typed
 from spikecast.graph.execute import Execution, NeuronFunction, Watch
 from spikecast.graph.plan import Plan
-from spikecast.graph.report import Report
+from spikecast.network.report import Report
 from spikecast.graph.structure import unflatten
-from spikecast.network import SpikingNetwork, checked_steps
+from spikecast.network.spiking import SpikingNetwork, checked_steps
 from spikecast.prepare import Part, prepare
-from spikecast.states import NeuronStates
+from spikecast.network.states import NeuronStates
 
 
 class Region(nn.Module):

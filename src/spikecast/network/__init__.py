@@ -1,0 +1,1 @@
+"""What convert returns: the ANN's own graph with neurons in it, run over time."""
