@@ -16,7 +16,7 @@ import spikecast
 from benchmarks.networks import T, build
 from benchmarks.timing import Row, in_turns, ratio, single
 from spikecast import Config
-from spikecast.pipeline import prepare
+from spikecast.conversion.pipeline import prepare
 
 # Run in a process of its own: what it takes at most is then what the run took.
 PEAK = """

@@ -23,7 +23,7 @@ import spikecast
 from spikecast.storage import artifact
 from spikecast.errors import ArtifactError, ConfigError, DataError
 from spikecast.storage import codec
-from spikecast.graph.plan import Plan
+from spikecast.conversion.planning import Plan
 from spikecast.graph.program import Ref
 
 CPU = torch.device("cpu")

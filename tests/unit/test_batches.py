@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from spikecast import Config, convert
-from spikecast.calibration.batches import Binder, calls, first_samples, samples_in
+from spikecast.batches import Binder, calls, first_samples, samples_in
 from spikecast.errors import DataError
 
 X, Y, LABEL = torch.randn(4, 3), torch.randn(4, 2), torch.tensor([0, 1, 0, 1])

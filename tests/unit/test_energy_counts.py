@@ -13,7 +13,7 @@ from torch.nn import functional
 import spikecast
 from spikecast import Config
 from spikecast.network.folded import run_in_chunks
-from spikecast.graph.plan import still_values
+from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON, Node, Ref, refs, replace_refs, resolve
 from spikecast.graph.roles import Role, activations, matmul_operands, role_of
 from spikecast.measure.meter import Meter

@@ -13,7 +13,7 @@ from spikecast import Config, convert
 from spikecast.graph.capture import capture
 from spikecast.graph.clean import clean
 from spikecast.graph.execute import Execution
-from spikecast.graph.plan import plan
+from spikecast.conversion.planning import plan
 from spikecast.graph.simplify import simplify
 
 QUICK = Config(num_steps=5, num_levels=4, thresholds="quantile")

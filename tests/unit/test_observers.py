@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from spikecast import Config, convert
-from spikecast.calibration.calibrate import Calibration
-from spikecast.calibration.channels import by_channel, channel_axes, threshold_shape
-from spikecast.calibration.observers import COARSE, MANY, OCTAVES, Histogram, Moments
-from spikecast.calibration.thresholds import filled, method_of, num_quanta
+from spikecast.conversion.calibrate import Calibration
+from spikecast.conversion.channels import by_channel, channel_axes, threshold_shape
+from spikecast.conversion.observers import COARSE, MANY, OCTAVES, Histogram, Moments
+from spikecast.conversion.thresholds import filled, method_of, num_quanta
 from spikecast.errors import DataError
-from spikecast.graph.plan import Site
+from spikecast.conversion.planning import Site
 from spikecast.graph.program import Meta
 from spikecast.theory.neuron import Neuron, encode
 from spikecast.theory.thresholds.iteration import quantization_error

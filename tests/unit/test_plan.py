@@ -13,7 +13,7 @@ from spikecast import Config
 from spikecast.errors import ConfigError
 from spikecast.graph.capture import capture
 from spikecast.graph.clean import clean
-from spikecast.graph.plan import plan
+from spikecast.conversion.planning import plan
 from spikecast.graph.program import NEURON
 from spikecast.graph.simplify import simplify
 from spikecast.network.spiking import neuron_of

@@ -14,7 +14,7 @@ from spikecast import Config
 from spikecast.errors import StrictError
 from spikecast.graph.capture import capture
 from spikecast.graph.clean import clean
-from spikecast.graph.plan import plan
+from spikecast.conversion.planning import plan
 from spikecast.network.report import Report, report_of
 from spikecast.graph.simplify import simplify
 

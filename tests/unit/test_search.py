@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from spikecast import Config, convert
-from spikecast.calibration import search as module
-from spikecast.calibration.search import FLOOR, SCALES, TIE, Search
+from spikecast.conversion import search as module
+from spikecast.conversion.search import FLOOR, SCALES, TIE, Search
 from spikecast.errors import ConfigError
-from spikecast.graph.plan import Site
+from spikecast.conversion.planning import Site
 from spikecast.graph.program import Meta
 from spikecast.theory.neuron import Neuron, encode
 

@@ -17,7 +17,7 @@ from spikecast.cli.options import MachineOptions, ModelOptions, OutputOptions, S
 from spikecast.cli.source import device_named, on_device, open_source
 from spikecast.errors import ConfigError
 from spikecast.measure.table import columns
-from spikecast.pipeline import convert
+from spikecast.conversion.pipeline import convert
 
 
 @grouped

@@ -12,7 +12,7 @@ from spikecast.cli.convert import Strict
 from spikecast.cli.options import JsonOption, MachineOptions, ModelOptions, grouped
 from spikecast.cli.source import device_named, on_device, open_source
 from spikecast.config import Config
-from spikecast.pipeline import convert
+from spikecast.conversion.pipeline import convert
 
 Shape = Annotated[str, typer.Option(help="sizes of one input without its batch, as in 1,28,28; else an image")]
 

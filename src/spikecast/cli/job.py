@@ -20,7 +20,7 @@ from spikecast.errors import ConfigError, DataError
 from spikecast.experiments.compare import Comparison, compare
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure import Evaluation, Evaluator
-from spikecast.pipeline import convert
+from spikecast.conversion.pipeline import convert
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from spikecast.cli.options import ModelOptions
 from spikecast.data import Preparation
 from spikecast.errors import ArtifactError, ConfigError
 from spikecast.models import PARTS, RAW, Loaded, open_model
-from spikecast.pipeline import load
+from spikecast.conversion.pipeline import load
 
 SUFFIX = ".spikecast"
 TASKS = {"coco": "detection", "voc": "segmentation"}  # of other data, classification

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from spikecast.graph.plan import still_values
+from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON, Node, Program, Ref, replace_refs, resolve
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError
-from spikecast.graph.plan import Plan
+from spikecast.conversion.planning import Plan
 from spikecast.graph.program import Node, Program, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.units import Unit, call, factors, is_wire, recast, split_affine, units

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from spikecast.graph.plan import still_values
+from spikecast.conversion.planning import still_values
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program, Ref, replace_refs, resolve
 from spikecast.graph.roles import ROLES, Role, role_of
 

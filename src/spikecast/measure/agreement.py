@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.calibration.batches import InputFunction
+from spikecast.batches import InputFunction
 from spikecast.errors import DataError
 from spikecast.graph.execute import Execution
 from spikecast.graph.structure import flatten

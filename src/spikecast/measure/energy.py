@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.calibration.batches import InputFunction
+from spikecast.batches import InputFunction
 from spikecast.errors import ConfigError
 from spikecast.measure.run import bound_calls, metered_run
 from spikecast.measure.table import columns, si

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.calibration.batches import Binder, InputFunction, calls
+from spikecast.batches import Binder, InputFunction, calls
 from spikecast.errors import DataError
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.measure.energy import Costs, Energy, costs_named

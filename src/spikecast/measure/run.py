@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.calibration.batches import Binder, Call, InputFunction, calls
+from spikecast.batches import Binder, Call, InputFunction, calls
 from spikecast.graph.execute import Execution
 from spikecast.graph.structure import unflatten
 from spikecast.measure.meter import Meter

@@ -17,7 +17,7 @@ from spikecast.network.answers import stacked
 from spikecast.network.states import NeuronStates
 
 if TYPE_CHECKING:
-    from spikecast.graph.plan import Plan
+    from spikecast.conversion.planning import Plan
     from spikecast.network.spiking import SpikingNetwork
 
 

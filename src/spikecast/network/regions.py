@@ -16,19 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from spikecast.storage import artifact
-from spikecast.calibration.batches import Binder, Call, InputFunction, calls
-from spikecast.calibration.calibrate import Calibration
-from spikecast.calibration.search import Search
-from spikecast.calibration.shared import same_everywhere, shared_out
+from spikecast.batches import Binder, Call, InputFunction, calls
+from spikecast.conversion.calibrate import Calibration
+from spikecast.conversion.search import Search
+from spikecast.conversion.shared import same_everywhere, shared_out
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, DataError, ModelError
 from spikecast.storage.codec import fields, items, typed
 from spikecast.graph.execute import Execution, NeuronFunction, Watch
-from spikecast.graph.plan import Plan
+from spikecast.conversion.planning import Plan
 from spikecast.network.report import Report
 from spikecast.graph.structure import unflatten
 from spikecast.network.spiking import SpikingNetwork, checked_steps
-from spikecast.prepare import Part, prepare
+from spikecast.conversion.prepare import Part, prepare
 from spikecast.network.states import NeuronStates
 
 

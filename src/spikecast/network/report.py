@@ -8,7 +8,7 @@ from typing import Any
 
 from spikecast.errors import StrictError
 from spikecast.graph.macs import macs
-from spikecast.graph.plan import Plan, still_values
+from spikecast.conversion.planning import Plan, still_values
 from spikecast.graph.program import NEURON, Program
 from spikecast.graph.roles import Role
 

@@ -15,7 +15,7 @@ from spikecast.config import MAX_STEPS, Config
 from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.graph.execute import Execution
 from spikecast.graph.inputs import call_leaves, check_finite, misfit
-from spikecast.graph.plan import Plan, Site
+from spikecast.conversion.planning import Plan, Site
 from spikecast.graph.program import Program, Ref
 from spikecast.network.report import Report
 from spikecast.graph.structure import unflatten

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from spikecast._version import __version__
-from spikecast.calibration.batches import Call, InputFunction, first_samples
+from spikecast.batches import Call, InputFunction, first_samples
 from spikecast.errors import DataError
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.measure.agreement import Agreement, agreement

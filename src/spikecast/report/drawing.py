@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spikecast.graph.plan import Plan, still_values
+from spikecast.conversion.planning import Plan, still_values
 from spikecast.graph.program import NEURON, Node
 from spikecast.network.report import Row
 from spikecast.graph.roles import Role, activations, role_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spikecast.graph.plan import still_values
+from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON
 from spikecast.graph.roles import role_of
 from spikecast.measure.agreement import Agreement

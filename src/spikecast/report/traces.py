@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from spikecast.calibration.batches import Call
+from spikecast.batches import Call
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.report.data import Trace
 

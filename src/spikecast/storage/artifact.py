@@ -27,7 +27,7 @@ from spikecast.errors import ArtifactError, ConfigError, SpikecastError
 from spikecast.storage.files import replacing
 from spikecast.storage import codec
 from spikecast.storage.codec import Json, fields, items, short, typed, whole
-from spikecast.graph.plan import Plan, Site
+from spikecast.conversion.planning import Plan, Site
 from spikecast.graph.program import NEURON
 from spikecast.network.report import Report, Row
 from spikecast.graph.roles import Role

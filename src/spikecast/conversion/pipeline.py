@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from spikecast.storage import artifact
-from spikecast.calibration.batches import Binder, Call, InputFunction, calls, check_model, first_samples, samples_in
-from spikecast.calibration.calibrate import Calibration
-from spikecast.calibration.search import SAMPLES, Search
-from spikecast.calibration.shared import same_everywhere, shared_out
+from spikecast.batches import Binder, Call, InputFunction, calls, check_model, first_samples, samples_in
+from spikecast.conversion.calibrate import Calibration
+from spikecast.conversion.search import SAMPLES, Search
+from spikecast.conversion.shared import same_everywhere, shared_out
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.prepare import prepare
+from spikecast.conversion.prepare import prepare
 from spikecast.network.regions import RegionNetwork, convert_regions, regions_from_document
 
 

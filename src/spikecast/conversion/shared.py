@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from spikecast import distributed
-from spikecast.calibration.calibrate import Calibration, Observer
-from spikecast.calibration.observers import Histogram, Moments
+from spikecast.conversion.calibrate import Calibration, Observer
+from spikecast.conversion.observers import Histogram, Moments
 from spikecast.errors import DataError
 
 Item = TypeVar("Item")

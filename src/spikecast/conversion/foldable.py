@@ -10,7 +10,7 @@ from torch import Tensor
 from spikecast.errors import ModelError
 from spikecast.graph.execute import Execution
 from spikecast.graph.inputs import batch_size, take
-from spikecast.graph.plan import Plan
+from spikecast.conversion.planning import Plan
 from spikecast.graph.program import Ref
 
 TOLERANCE = 1e-3  # or a few roundings, where the type is coarser than that

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.calibration.batches import Call, check_model
+from spikecast.batches import Call, check_model
 from spikecast.config import Config
 from spikecast.errors import CaptureError, DataError, ModelError
 from spikecast.graph.capture import capture
 from spikecast.graph.clean import clean
 from spikecast.graph.execute import Execution
-from spikecast.graph.foldable import why_not_foldable
+from spikecast.conversion.foldable import why_not_foldable
 from spikecast.graph.inputs import call_leaves
 from spikecast.graph.memory import channels_last
-from spikecast.graph.plan import Plan, plan
+from spikecast.conversion.planning import Plan, plan
 from spikecast.graph.program import Program
 from spikecast.network.report import report_of
 from spikecast.graph.simplify import simplify

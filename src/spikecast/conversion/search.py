@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spikecast.calibration.channels import by_channel, channel_axes
+from spikecast.conversion.channels import by_channel, channel_axes
 from spikecast.config import Config
-from spikecast.graph.plan import Site
+from spikecast.conversion.planning import Site
 from spikecast.kernels import encode
 from spikecast.theory.neuron import Neuron
 

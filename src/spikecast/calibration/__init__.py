@@ -1,1 +1,0 @@
-"""Thresholds from data: statistics of activations, and search in the loop."""

@@ -1,0 +1,1 @@
+"""From a model and some batches to a network: capture, plan, calibrate."""
