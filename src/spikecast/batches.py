@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from spikecast.errors import DataError, ModelError
-from spikecast.graph.inputs import check_finite
+from spikecast.graph.calls import check_finite
 from spikecast.graph.structure import flatten, unflatten
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]

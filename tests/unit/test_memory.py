@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import spikecast.graph.execute
+import spikecast.graph.execute.run
 from spikecast import Config, convert
-from spikecast.graph.execute import moving_values
-from spikecast.graph.memory import keeps_form, owned_sources
+from spikecast.graph.execute.run import moving_values
+from spikecast.graph.capture.layout import keeps_form, owned_sources
 from spikecast.kernels import encode
 from spikecast.theory.neuron import Neuron
 from spikecast.theory.neuron import encode as oracle
@@ -72,7 +72,7 @@ def test_the_same_numbers_with_and_without(way, network, monkeypatch) -> None:
 
     found = answers()
     again = answers()
-    monkeypatch.setattr(spikecast.graph.execute, "owned_sources", lambda *_: set())
+    monkeypatch.setattr(spikecast.graph.execute.run, "owned_sources", lambda *_: set())
     expected = answers()
     for a, b, c in zip(found, again, expected, strict=True):
         assert torch.equal(a, c)

@@ -12,11 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from spikecast import Config
 from spikecast.errors import StrictError
-from spikecast.graph.capture import capture
-from spikecast.graph.clean import clean
+from spikecast.graph.capture.export import capture
+from spikecast.graph.capture.clean import clean
 from spikecast.conversion.planning import plan
 from spikecast.network.report import Report, report_of
-from spikecast.graph.simplify import simplify
+from spikecast.graph.capture.simplify import simplify
 
 
 def report(model, *args, config=None):

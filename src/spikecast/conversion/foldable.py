@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.execute import Execution
-from spikecast.graph.inputs import batch_size, take
+from spikecast.graph.execute.run import Execution
+from spikecast.graph.calls import batch_size, take
 from spikecast.conversion.planning import Plan
 from spikecast.graph.program import Ref
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from spikecast.config import Config
 from spikecast.errors import ConfigError
-from spikecast.graph.clean import drop_dead
+from spikecast.graph.capture.clean import drop_dead
 from spikecast.graph.program import NEURON, Meta, Node, Program, Ref, replace_refs
 from spikecast.graph.roles import Role, activations, interval, matmul_operands, role_of, synapse_input
 

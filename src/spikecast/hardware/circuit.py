@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError, ModelError
-from spikecast.graph.execute import moving_values
+from spikecast.graph.execute.run import moving_values
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program, Ref, resolve
 from spikecast.graph.roles import Role, activations, role_of
 from spikecast.hardware.forms import Forms, Frame, arguments

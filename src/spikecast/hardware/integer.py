@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
-from spikecast.graph.inputs import batch_size
+from spikecast.graph.calls import batch_size
 from spikecast.graph.program import NEURON, Meta, Node, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.circuit import Circuit

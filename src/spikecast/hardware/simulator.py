@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.graph.inputs import batch_size, take
+from spikecast.graph.calls import batch_size, take
 from spikecast.graph.program import NEURON, Node
 from spikecast.graph.structure import unflatten
 from spikecast.hardware import _scatter

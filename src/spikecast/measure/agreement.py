@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from spikecast.batches import InputFunction
 from spikecast.errors import DataError
-from spikecast.graph.execute import Execution
+from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import flatten
 from spikecast.measure.run import bound_calls, samples_in
 from spikecast.measure.table import columns

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from spikecast.graph.execute import Execution
+from spikecast.graph.execute.run import Execution
 from spikecast.graph.fanout import ADDED, UNIFORM, fan_out, is_convolution, products
 from spikecast.graph.program import NEURON, Node, Program, Ref, resolve
 from spikecast.kernels import Count, Counts, encode_counted

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spikecast.batches import Binder, Call, InputFunction, calls
-from spikecast.graph.execute import Execution
+from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import unflatten
 from spikecast.measure.meter import Meter
 from spikecast.measure.tally import Tally

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.graph.clean import evaluate, is_size
-from spikecast.graph.execute import Execution
+from spikecast.graph.capture.clean import evaluate, is_size
+from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Meta, Program, Ref
 
 Place = tuple[int | None, int]  # the batch axis of an output, and how often the batch repeats inside it

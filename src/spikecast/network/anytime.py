@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
-from spikecast.graph.inputs import batch_size
+from spikecast.graph.calls import batch_size
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
 from spikecast.network.spiking import checked_steps

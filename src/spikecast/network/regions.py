@@ -23,7 +23,7 @@ from spikecast.conversion.shared import same_everywhere, shared_out
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, DataError, ModelError
 from spikecast.storage.codec import fields, items, typed
-from spikecast.graph.execute import Execution, NeuronFunction, Watch
+from spikecast.graph.execute.run import Execution, NeuronFunction, Watch
 from spikecast.conversion.planning import Plan
 from spikecast.network.report import Report
 from spikecast.graph.structure import unflatten

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from spikecast.network.folded import run_in_chunks
 from spikecast.config import MAX_STEPS, Config
 from spikecast.errors import ConfigError, DataError, ModelError
-from spikecast.graph.execute import Execution
-from spikecast.graph.inputs import call_leaves, check_finite, misfit
+from spikecast.graph.execute.run import Execution
+from spikecast.graph.calls import call_leaves, check_finite, misfit
 from spikecast.conversion.planning import Plan, Site
 from spikecast.graph.program import Program, Ref
 from spikecast.network.report import Report

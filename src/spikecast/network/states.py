@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.graph.execute import Execution
+from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import NEURON
 from spikecast.kernels import encode
 from spikecast.theory.neuron import Encoded

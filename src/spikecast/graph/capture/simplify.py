@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import CaptureError
-from spikecast.graph.clean import Rewriter
+from spikecast.graph.capture.clean import Rewriter
 from spikecast.graph.program import Meta, Node, Program, Ref
 
 _CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d")

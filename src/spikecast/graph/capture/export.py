@@ -16,8 +16,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from spikecast.errors import CaptureError, DataError
 from spikecast.graph.guards import Guard, from_sympy, symbols
-from spikecast.graph.inplace import is_plain, twin
-from spikecast.graph.inputs import TENSOR
+from spikecast.graph.capture.inplace import is_plain, twin
+from spikecast.graph.calls import TENSOR
 from spikecast.graph.program import GETITEM, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref
 from spikecast.graph.structure import LEAF, Structure, flatten, unflatten
 

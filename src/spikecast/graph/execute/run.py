@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.clean import is_size
-from spikecast.graph.memory import IN_PLACE, keeps_form, owned_sources
+from spikecast.graph.capture.clean import is_size
+from spikecast.graph.capture.layout import IN_PLACE, keeps_form, owned_sources
 from spikecast.graph.program import NEURON, SIZE, Meta, Node, Program, Ref, replace_refs, resolve
 
 # A neuron site while running: (site name, its input for each step [fold, ...]) -> its estimate for each step.

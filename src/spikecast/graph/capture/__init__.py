@@ -1,0 +1,1 @@
+"""A model's forward becomes a Program: exported, functional, tidied, laid out in memory."""

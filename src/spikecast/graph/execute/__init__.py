@@ -1,0 +1,1 @@
+"""A program is run: a schedule that is made once, and runs that follow it."""
