@@ -17,7 +17,7 @@ from spikecast.errors import DataError
 from spikecast.conversion.planning import Site
 from spikecast.graph.program import Meta
 from spikecast.theory.neuron import Neuron, encode
-from spikecast.theory.thresholds.iteration import quantization_error
+from spikecast.theory.thresholds import quantization_error
 
 
 def site(shape=(2, 3, 4, 5), axis=1, batch=0, lower=0.0, upper=math.inf):

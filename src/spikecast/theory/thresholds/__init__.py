@@ -1,1 +1,0 @@
-"""How a base threshold follows from statistics of activations."""
