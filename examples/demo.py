@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from spikecast import Config, convert, measure
 from spikecast.data import Preparation, open_data
-from spikecast.zoo.demo import demo_network
+from spikecast.sources.demo import demo_network
 
 
 def main() -> None:

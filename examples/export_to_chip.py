@@ -13,7 +13,7 @@ import torch
 import spikecast
 from spikecast import Config, hardware, measure
 from spikecast.data import Preparation, open_data
-from spikecast.zoo.demo import demo_network
+from spikecast.sources.demo import demo_network
 
 
 def main(folder: Path) -> None:

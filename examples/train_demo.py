@@ -1,4 +1,4 @@
-"""Train the two networks of the demo, as they are in src/spikecast/zoo/demo; some minutes on one core.
+"""Train the two networks of the demo, as they are in src/spikecast/sources/demo; some minutes on one core.
 
     OMP_NUM_THREADS=1 python examples/train_demo.py
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spikecast.data.digits import digits
-from spikecast.zoo.demo import NETWORKS
+from spikecast.sources.demo import NETWORKS
 
 HOME = Path(__file__).resolve().parents[1] / "src" / "spikecast" / "zoo" / "demo"
 EPOCHS = {"cnn": 60, "vit": 250}

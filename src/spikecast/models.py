@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from spikecast.data.images import Preparation
 from spikecast.data.plugin import function_in
 from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError
-from spikecast.zoo.demo import SIZE, demo_network
+from spikecast.sources.demo import SIZE, demo_network
 
 RAW = Preparation(size=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))  # for models that make images ready themselves
 PARTS = {"detection": ("backbone", "head")}  # what is converted where the forward cannot be captured whole

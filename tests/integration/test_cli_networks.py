@@ -14,7 +14,7 @@ import spikecast
 from spikecast.cli.app import COMMANDS
 from spikecast.cli.doctor import EXTRAS
 from spikecast.data import Preparation, open_data
-from spikecast.zoo.demo import demo_network
+from spikecast.sources.demo import demo_network
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--thresholds", "quantile", "-T", "2", "--limit", "32"]

@@ -66,7 +66,7 @@ def test_wheel_holds_the_package_and_nothing_else(unpacked: Path) -> None:
     ignored = {".nbi", ".nbc"}  # what numba keeps beside the kernels
     found = {p.relative_to(unpacked) for p in (unpacked / "spikecast").rglob("*") if p.is_file()}
     assert found == {p for p in sources if p.suffix not in ignored}
-    for name in ("py.typed", "zoo/paper.json", "zoo/demo/cnn.safetensors", "zoo/demo/vit.safetensors"):
+    for name in ("py.typed", "zoo/paper.json", "sources/demo/cnn.safetensors", "sources/demo/vit.safetensors"):
         assert (unpacked / "spikecast" / name).is_file()
     assert sum(p.stat().st_size for p in (unpacked / "spikecast" / "zoo" / "demo").iterdir()) < 400_000
 
@@ -88,7 +88,7 @@ def test_sdist_can_be_tested_and_built_again(dist: Path) -> None:
     with tarfile.open(path) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     wanted = {"pyproject.toml", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "src/spikecast/py.typed"}
-    wanted |= {"tests/conftest.py", "examples/train_demo.py", "docs/cli.md", "src/spikecast/zoo/demo/cnn.safetensors"}
+    wanted |= {"tests/conftest.py", "examples/train_demo.py", "docs/cli.md", "src/spikecast/sources/demo/cnn.safetensors"}
     assert wanted <= names
     assert not [name for name in names if name.endswith((".pyc", ".nbi", ".nbc")) or ".venv" in name]
 

@@ -12,7 +12,7 @@ from spikecast import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import compare, has_rectifiers, preset_configs
 from spikecast.experiments.sweep import Point, Sweep, grid, sweep_of
-from spikecast.zoo.presets import PRESETS, preset
+from spikecast.presets import PRESETS, preset
 
 
 @pytest.fixture

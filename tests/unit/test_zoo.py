@@ -13,7 +13,7 @@ import torchvision
 from spikecast import Config
 from spikecast.errors import ConfigError
 from spikecast.zoo import MODELS, Model, Row, table, tables
-from spikecast.zoo.recipes import parse
+from spikecast.paper.recipes import parse
 
 NAMES = {
     "main": 3,

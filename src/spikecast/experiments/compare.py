@@ -18,7 +18,7 @@ from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.table import columns
 from spikecast.measure.tasks import Task, task_named
 from spikecast.conversion.pipeline import convert
-from spikecast.zoo.presets import preset
+from spikecast.presets import preset
 
 Batches = Callable[[], Iterable[Any]]  # makes a loader, as often as it is asked for
 
