@@ -14,7 +14,7 @@ import torch
 
 import spikecast
 from spikecast import Config, measure
-from spikecast.data import Preparation, open_data
+from spikecast.sources import Preparation, open_data
 
 
 def main(words: list[str] | None = None) -> None:

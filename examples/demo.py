@@ -7,7 +7,7 @@ python examples/demo.py
 from __future__ import annotations
 
 from spikecast import Config, convert, measure
-from spikecast.data import Preparation, open_data
+from spikecast.sources import Preparation, open_data
 from spikecast.sources.demo import demo_network
 
 

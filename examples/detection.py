@@ -17,7 +17,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 
 import spikecast
 from spikecast import Config, measure
-from spikecast.data import Preparation, open_data
+from spikecast.sources import Preparation, open_data
 
 
 def main(words: list[str] | None = None) -> None:

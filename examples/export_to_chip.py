@@ -12,7 +12,7 @@ import torch
 
 import spikecast
 from spikecast import Config, hardware, measure
-from spikecast.data import Preparation, open_data
+from spikecast.sources import Preparation, open_data
 from spikecast.sources.demo import demo_network
 
 

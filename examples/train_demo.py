@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spikecast.data.digits import digits
+from spikecast.sources.digits import digits
 from spikecast.sources.demo import NETWORKS
 
 HOME = Path(__file__).resolve().parents[1] / "src" / "spikecast" / "zoo" / "demo"

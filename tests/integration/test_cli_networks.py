@@ -13,7 +13,7 @@ import torch
 import spikecast
 from spikecast.cli.app import COMMANDS
 from spikecast.cli.doctor import EXTRAS
-from spikecast.data import Preparation, open_data
+from spikecast.sources import Preparation, open_data
 from spikecast.sources.demo import demo_network
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +139,7 @@ def test_a_program_of_torch_export(cli, home: Path) -> None:
 
 
 def test_a_network_by_region_needs_its_model(cli, home: Path) -> None:
-    from spikecast.data.plugin import function_in
+    from spikecast.sources.plugin import function_in
 
     model = function_in(f"{home / 'net.py'}:net", "model", trust=True)().eval()
     network = spikecast.convert(model, [torch.rand(2, 3, 16, 16)], spikecast.Config(num_steps=2), regions=["0", "4"])

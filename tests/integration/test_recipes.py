@@ -13,8 +13,8 @@ import torch
 
 import spikecast
 from spikecast.measure import energy
-from spikecast.models import Loaded, open_model
-from spikecast.zoo import MODELS, Row, tables
+from spikecast.sources.models import Loaded, open_model
+from spikecast.paper import MODELS, Row, tables
 
 QUICK = ("resnet18",)  # the others take long, or much memory
 SMALL = {"classification": None, "detection": 96, "segmentation": 64}  # None: the size that the network is made for

@@ -17,7 +17,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.segmentation.fcn import FCN, FCNHead
 
 from spikecast import Config, convert
-from spikecast.data import Preparation, open_data
+from spikecast.sources import Preparation, open_data
 from spikecast.measure import evaluate
 
 IMAGES = 8

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from spikecast.errors import ConfigError, DataError, ModelError
-from spikecast.models import load_weights, open_model
+from spikecast.sources.models import load_weights, open_model
 
 
 def test_torchvision() -> None:

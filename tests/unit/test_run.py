@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import spikecast.network.states
 from spikecast import Config, convert
-from spikecast.network.spiking import folded as chunks
+from spikecast.network import folded as chunks
 from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.theory.firing import level_value
 from spikecast.theory.neuron import Neuron, encode

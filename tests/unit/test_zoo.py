@@ -12,7 +12,7 @@ import torchvision
 
 from spikecast import Config
 from spikecast.errors import ConfigError
-from spikecast.zoo import MODELS, Model, Row, table, tables
+from spikecast.paper import MODELS, Model, Row, table, tables
 from spikecast.paper.recipes import parse
 
 NAMES = {
@@ -188,7 +188,7 @@ def test_unknown_table() -> None:
 
 
 def broken(**changes) -> dict:
-    values = json.loads(resources.files("spikecast.zoo").joinpath("paper.json").read_text(encoding="utf-8"))
+    values = json.loads(resources.files("spikecast.paper").joinpath("paper.json").read_text(encoding="utf-8"))
     values["tables"]["cnn"]["rows"][4].update(changes)
     return values
 

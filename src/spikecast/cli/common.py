@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spikecast import distributed
-from spikecast.data import Data
+from spikecast.sources import Data
 from spikecast.errors import ConfigError
 from spikecast.storage.files import write_whole
 

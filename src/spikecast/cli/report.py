@@ -16,7 +16,7 @@ from spikecast.cli import common
 from spikecast.cli.job import Job, open_job
 from spikecast.cli.options import JobOptions, JsonOption, SettingOptions, grouped
 from spikecast.config import Coding
-from spikecast.data import Data, Preparation
+from spikecast.sources import Data, Preparation
 
 if TYPE_CHECKING:
     from spikecast.report import ReportData

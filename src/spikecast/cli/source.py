@@ -11,9 +11,9 @@ from torch import nn
 
 from spikecast.cli import common
 from spikecast.cli.options import ModelOptions
-from spikecast.data import Preparation
+from spikecast.sources import Preparation
 from spikecast.errors import ArtifactError, ConfigError
-from spikecast.models import PARTS, RAW, Loaded, open_model
+from spikecast.sources.models import PARTS, RAW, Loaded, open_model
 from spikecast.conversion.pipeline import load
 
 SUFFIX = ".spikecast"

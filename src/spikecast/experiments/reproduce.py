@@ -12,7 +12,7 @@ from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.measure.evaluate import Evaluation
 from spikecast.measure.table import columns
-from spikecast.zoo import Row, Table
+from spikecast.paper import Row, Table
 
 HEAD = ("model", "n", "coding", "thresholds", "c", "T", "published", "measured", "energy published", "energy measured")
 

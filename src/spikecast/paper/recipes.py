@@ -147,7 +147,7 @@ def table(name: str) -> Table:
 
 @cache
 def _read() -> dict[str, Table]:
-    return parse(json.loads(resources.files("spikecast.zoo").joinpath("paper.json").read_text(encoding="utf-8")))
+    return parse(json.loads(resources.files("spikecast.paper").joinpath("paper.json").read_text(encoding="utf-8")))
 
 
 def parse(values: Mapping[str, Any]) -> dict[str, Table]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.data.images import Preparation
+from spikecast.sources.images import Preparation
 from spikecast.errors import MissingExtraError
 
 EVERY = 4  # each fourth image is held out, so that every stretch of the set, and every writer in it, is in both parts

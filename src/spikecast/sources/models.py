@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.data.images import Preparation
-from spikecast.data.plugin import function_in
+from spikecast.sources.images import Preparation
+from spikecast.sources.plugin import function_in
 from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError
 from spikecast.sources.demo import SIZE, demo_network
 
