@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from spikecast.sources.digits import digits
 from spikecast.sources.demo import NETWORKS
 
-HOME = Path(__file__).resolve().parents[1] / "src" / "spikecast" / "zoo" / "demo"
+HOME = Path(__file__).resolve().parents[1] / "src" / "spikecast" / "sources" / "demo"
 EPOCHS = {"cnn": 60, "vit": 250}
 
 

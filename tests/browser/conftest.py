@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import spikecast
-from spikecast.report import ReportData, build
+from spikecast.page import ReportData, build
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 60.0  # seconds for an answer; a loaded machine is slow, a broken browser is silent

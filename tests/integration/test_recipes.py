@@ -1,4 +1,4 @@
-"""Every recipe of the zoo, on its own network with random weights: it converts, runs a small batch, and is counted.
+"""Every recipe of the paper, on its own network with random weights: it converts, runs a small batch, and is counted.
 
 The first recipe of each network takes it as it is; the others of a Transformer take two of its blocks, all alike.
 """

@@ -66,9 +66,9 @@ def test_wheel_holds_the_package_and_nothing_else(unpacked: Path) -> None:
     ignored = {".nbi", ".nbc"}  # what numba keeps beside the kernels
     found = {p.relative_to(unpacked) for p in (unpacked / "spikecast").rglob("*") if p.is_file()}
     assert found == {p for p in sources if p.suffix not in ignored}
-    for name in ("py.typed", "zoo/paper.json", "sources/demo/cnn.safetensors", "sources/demo/vit.safetensors"):
+    for name in ("py.typed", "paper/paper.json", "sources/demo/cnn.safetensors", "sources/demo/vit.safetensors"):
         assert (unpacked / "spikecast" / name).is_file()
-    assert sum(p.stat().st_size for p in (unpacked / "spikecast" / "zoo" / "demo").iterdir()) < 400_000
+    assert sum(p.stat().st_size for p in (unpacked / "spikecast" / "sources" / "demo").iterdir()) < 400_000
 
 
 def test_metadata(unpacked: Path) -> None:

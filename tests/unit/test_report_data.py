@@ -16,10 +16,10 @@ import spikecast
 from spikecast import Config, measure
 from spikecast.errors import DataError, SpikecastError
 from spikecast.storage.files import write_whole
-from spikecast.report import ReportData, build
-from spikecast.report.drawing import _lanes
-from spikecast.report.picture import LARGEST, picture, png
-from spikecast.report.traces import MOST_NEURONS, _spread
+from spikecast.page import ReportData, build
+from spikecast.page.drawing import _lanes
+from spikecast.page.picture import LARGEST, picture, png
+from spikecast.page.traces import MOST_NEURONS, _spread
 
 T = 4
 Batches = list[tuple[Tensor, Tensor]]

@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import pytest
 
 from spikecast.errors import ConfigError, MissingExtraError
-from spikecast.report import ReportData, write_plots
-from spikecast.report.data import Layer, NetworkData
+from spikecast.page import ReportData, write_plots
+from spikecast.page.data import Layer, NetworkData
 from spikecast.report.html import SCRIPTS, best_of, embedded, page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&${evil}$title"
@@ -144,7 +144,7 @@ def test_many_steps_are_shown_in_powers_of_two() -> None:
 
 
 def test_scripts_are_all_there() -> None:
-    folder = Path(sys.modules["spikecast.report"].__file__ or "").parent / "page"
+    folder = Path(sys.modules["spikecast.page"].__file__ or "").parent / "assets"
     assert {p.name for p in folder.glob("*.js")} == set(SCRIPTS)
 
 

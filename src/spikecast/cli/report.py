@@ -19,7 +19,7 @@ from spikecast.config import Coding
 from spikecast.sources import Data, Preparation
 
 if TYPE_CHECKING:
-    from spikecast.report import ReportData
+    from spikecast.page import ReportData
 
 CODINGS: tuple[Coding, ...] = ("differential", "rate")
 
@@ -50,7 +50,7 @@ def command(
         found.write_html(out)
         common.note(f"written to {out}")
         if plot is not None:
-            from spikecast.report import write_plots
+            from spikecast.page import write_plots
 
             write_plots(found, plot)
             common.note(f"written to {plot}")
@@ -64,7 +64,7 @@ def command(
 
 def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:
     """The report of some networks of a job, with pictures that look as the images did."""
-    from spikecast.report import build
+    from spikecast.page import build
 
     prepared = job.source.loaded.preparation
     return build(

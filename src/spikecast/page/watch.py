@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spikecast.measure.tasks.classify import Classification, scores
-from spikecast.report.data import Example, Sample
+from spikecast.page.data import Example, Sample
 
 MOST_EXAMPLES = 12
 

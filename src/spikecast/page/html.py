@@ -12,7 +12,7 @@ from string import Template
 
 from spikecast._version import __version__
 from spikecast.measure.table import si
-from spikecast.report.data import NetworkData, ReportData
+from spikecast.page.data import NetworkData, ReportData
 
 SCRIPTS = ("base.js", "curves.js", "layers.js", "graph.js", "neurons.js", "examples.js")
 METRICS = {"top1": "Accuracy", "miou": "Mean IoU", "map": "mAP"}
@@ -56,7 +56,7 @@ def best_of(report: ReportData) -> NetworkData:
 
 
 def _read(name: str) -> str:
-    return files("spikecast.report").joinpath("page", name).read_text(encoding="utf-8")
+    return files("spikecast.page").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

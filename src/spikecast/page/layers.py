@@ -10,8 +10,8 @@ from spikecast.graph.roles import role_of
 from spikecast.measure.agreement import Agreement
 from spikecast.measure.energy import PRESETS, Energy
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.report.data import Layer
-from spikecast.report.drawing import kind_of, short
+from spikecast.page.data import Layer
+from spikecast.page.drawing import kind_of, short
 
 
 def parts_of(snn: Any) -> dict[str, SpikingNetwork]:

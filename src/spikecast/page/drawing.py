@@ -9,7 +9,7 @@ from spikecast.graph.program import NEURON, Node
 from spikecast.network.report import Row
 from spikecast.graph.roles import Role, activations, role_of
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.report.data import GraphNode
+from spikecast.page.data import GraphNode
 
 MOST_ROWS = 3000
 

@@ -24,12 +24,12 @@ from spikecast.measure.run import samples_in
 from spikecast.measure.tasks import Task, task_named
 from spikecast.measure.tasks.classify import Classification
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.report.data import NetworkData, ReportData, Sample
-from spikecast.report.drawing import drawing
-from spikecast.report.layers import layers, parts_of
-from spikecast.report.picture import ToPixels, picture
-from spikecast.report.traces import traces
-from spikecast.report.watch import Disagreements, Watched
+from spikecast.page.data import NetworkData, ReportData, Sample
+from spikecast.page.drawing import drawing
+from spikecast.page.layers import layers, parts_of
+from spikecast.page.picture import ToPixels, picture
+from spikecast.page.traces import traces
+from spikecast.page.watch import Disagreements, Watched
 
 
 def build(

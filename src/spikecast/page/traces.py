@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spikecast.batches import Call
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.report.data import Trace
+from spikecast.page.data import Trace
 
 # Bounds of what a page holds: below 2 MB for each network.
 MOST_SITES, MOST_NEURONS, MOST_STEPS = 24, 32, 64

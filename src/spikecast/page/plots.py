@@ -10,7 +10,7 @@ from typing import Any
 from spikecast.errors import ConfigError, MissingExtraError
 from spikecast.storage.files import write_whole
 from spikecast.measure.energy import PRESETS
-from spikecast.report.data import ReportData
+from spikecast.page.data import ReportData
 
 FORMATS = ("svg", "pdf", "png")
 # The colours of the page, and a mark each, so that a black-and-white print still tells the curves apart.
