@@ -13,7 +13,7 @@ from spikecast import Config
 from spikecast.hardware import record_events
 from spikecast.hardware.simulator import Simulator, totals
 from spikecast.measure.run import metered_run
-from spikecast.measure.tally import Tally
+from spikecast.measure.energy.tally import Tally
 
 T = 8
 

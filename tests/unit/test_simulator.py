@@ -19,9 +19,9 @@ from spikecast.hardware._scatter import RING
 from spikecast.hardware.events import COLUMNS
 from spikecast.hardware.simulator import Simulator, totals
 from spikecast.hardware.tables import Table, table_of
-from spikecast.measure import energy
+from spikecast.measure.energy import figures as energy
 from spikecast.measure.run import metered_run
-from spikecast.measure.tally import Tally
+from spikecast.measure.energy.tally import Tally
 
 T = 12
 

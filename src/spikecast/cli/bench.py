@@ -16,7 +16,7 @@ from spikecast.cli.inspect import Shape
 from spikecast.cli.options import MachineOptions, ModelOptions, OutputOptions, SettingOptions, grouped
 from spikecast.cli.source import device_named, on_device, open_source
 from spikecast.errors import ConfigError
-from spikecast.measure.table import columns
+from spikecast.text import columns
 from spikecast.conversion.pipeline import convert
 
 

@@ -15,7 +15,7 @@ from spikecast.cli.options import JobOptions, JsonOption, MachineOptions, Steps,
 from spikecast.cli.report import CODINGS, built
 from spikecast.config import Coding, Config
 from spikecast.measure import Evaluation, evaluate
-from spikecast.measure.table import columns
+from spikecast.text import columns
 
 NETWORKS = {"cnn": "a CNN with residual blocks", "vit": "a small vision Transformer"}
 NEXT = """

@@ -13,7 +13,7 @@ from spikecast import kernels
 from spikecast._version import __version__
 from spikecast.cli import common
 from spikecast.cli.options import JsonOption, grouped
-from spikecast.measure.table import columns
+from spikecast.text import columns
 from spikecast.theory.neuron import Neuron
 
 CORE = ("torch", "numpy", "numba", "safetensors", "typer", "rich")

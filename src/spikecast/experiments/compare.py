@@ -13,9 +13,9 @@ from torch import nn
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.resume import evaluate_all
-from spikecast.measure.energy import Costs
+from spikecast.measure.energy.figures import Costs
 from spikecast.measure.evaluate import Evaluation, Evaluator
-from spikecast.measure.table import columns
+from spikecast.text import columns
 from spikecast.measure.tasks import Task, task_named
 from spikecast.conversion.pipeline import convert
 from spikecast.presets import preset

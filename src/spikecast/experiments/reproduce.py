@@ -11,7 +11,7 @@ from typing import Any
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.measure.evaluate import Evaluation
-from spikecast.measure.table import columns
+from spikecast.text import columns
 from spikecast.paper import Row, Table
 
 HEAD = ("model", "n", "coding", "thresholds", "c", "T", "published", "measured", "energy published", "energy measured")

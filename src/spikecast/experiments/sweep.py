@@ -11,7 +11,7 @@ from typing import Any
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import Comparison
-from spikecast.measure.table import columns
+from spikecast.text import columns
 
 
 @dataclass(frozen=True)

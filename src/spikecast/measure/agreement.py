@@ -14,7 +14,7 @@ from spikecast.errors import DataError
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import flatten
 from spikecast.measure.run import bound_calls, samples_in
-from spikecast.measure.table import columns
+from spikecast.text import columns
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
 from spikecast.theory.neuron import Encoded

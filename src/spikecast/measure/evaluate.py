@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from spikecast.batches import Binder, InputFunction, calls
 from spikecast.errors import DataError
 from spikecast.graph.structure import flatten, unflatten
-from spikecast.measure.energy import Costs, Energy, costs_named
+from spikecast.measure.energy.figures import Costs, Energy, costs_named
 from spikecast.measure.run import binder_of, metered_run
-from spikecast.measure.table import columns, si
-from spikecast.measure.tally import Tally
+from spikecast.text import columns, si
+from spikecast.measure.energy.tally import Tally
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.regions import RegionNetwork
 

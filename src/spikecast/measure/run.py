@@ -11,8 +11,8 @@ from torch import Tensor
 from spikecast.batches import Binder, Call, InputFunction, calls
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import unflatten
-from spikecast.measure.meter import Meter
-from spikecast.measure.tally import Tally
+from spikecast.measure.energy.meter import Meter
+from spikecast.measure.energy.tally import Tally
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.regions import Region, RegionNetwork
 from spikecast.network.states import NeuronStates

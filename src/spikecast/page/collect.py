@@ -18,7 +18,7 @@ from spikecast.batches import Call, InputFunction, first_samples
 from spikecast.errors import DataError
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.measure.agreement import Agreement, agreement
-from spikecast.measure.energy import PRESETS, Energy
+from spikecast.measure.energy.figures import PRESETS, Energy
 from spikecast.measure.evaluate import Evaluation, Evaluator, Record
 from spikecast.measure.run import samples_in
 from spikecast.measure.tasks import Task, task_named

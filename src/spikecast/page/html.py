@@ -11,7 +11,7 @@ from importlib.resources import files
 from string import Template
 
 from spikecast._version import __version__
-from spikecast.measure.table import si
+from spikecast.text import si
 from spikecast.page.data import NetworkData, ReportData
 
 SCRIPTS = ("base.js", "curves.js", "layers.js", "graph.js", "neurons.js", "examples.js")

@@ -8,7 +8,7 @@ from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON
 from spikecast.graph.roles import role_of
 from spikecast.measure.agreement import Agreement
-from spikecast.measure.energy import PRESETS, Energy
+from spikecast.measure.energy.figures import PRESETS, Energy
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.page.data import Layer
 from spikecast.page.drawing import kind_of, short

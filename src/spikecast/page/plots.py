@@ -9,7 +9,7 @@ from typing import Any
 
 from spikecast.errors import ConfigError, MissingExtraError
 from spikecast.storage.files import write_whole
-from spikecast.measure.energy import PRESETS
+from spikecast.measure.energy.figures import PRESETS
 from spikecast.page.data import ReportData
 
 FORMATS = ("svg", "pdf", "png")

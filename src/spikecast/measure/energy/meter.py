@@ -19,9 +19,9 @@ from spikecast.graph.execute.run import Execution
 from spikecast.graph.fanout import ADDED, UNIFORM, fan_out, is_convolution, products
 from spikecast.graph.program import NEURON, Node, Program, Ref, resolve
 from spikecast.kernels import Count, Counts, encode_counted
-from spikecast.measure.spread import spread
-from spikecast.measure.tally import Column, Tally
-from spikecast.measure.wiring import Operand, Wiring, arguments, summed_axis, wiring
+from spikecast.measure.energy.spread import spread
+from spikecast.measure.energy.tally import Column, Tally
+from spikecast.measure.energy.wiring import Operand, Wiring, arguments, summed_axis, wiring
 from spikecast.network.states import NeuronStates
 from spikecast.theory.coding import signal_between
 from spikecast.theory.neuron import Encoded

@@ -13,8 +13,8 @@ from torch import Tensor
 from spikecast.batches import InputFunction
 from spikecast.errors import ConfigError
 from spikecast.measure.run import bound_calls, metered_run
-from spikecast.measure.table import columns, si
-from spikecast.measure.tally import Line, Tally
+from spikecast.text import columns, si
+from spikecast.measure.energy.tally import Line, Tally
 
 
 @dataclass(frozen=True)
