@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.property.test_graphs import Net
 
 from spikecast import Config, convert
-from spikecast.hardware.simulator import Simulator
+from spikecast.hardware.events.simulator import Simulator
 from spikecast.measure.run import metered_run
 from spikecast.measure.energy.tally import Tally
 

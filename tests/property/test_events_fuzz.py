@@ -21,8 +21,8 @@ import pytest
 from tests.property.test_artifact_fuzz import NASTY
 
 from spikecast.errors import ArtifactError
-from spikecast.hardware.event_files import arrays_of, load_events
-from spikecast.hardware.events import COLUMNS, Events, Sender
+from spikecast.hardware.events.files import arrays_of, load_events
+from spikecast.hardware.events.stream import COLUMNS, Events, Sender
 
 COUNT = int(os.environ.get("SPIKECAST_FUZZ", "300"))
 MEBIBYTE = 2**20

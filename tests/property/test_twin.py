@@ -17,7 +17,7 @@ from torch import nn
 
 from spikecast import convert
 from spikecast.graph.program import NEURON
-from spikecast.hardware import twin
+from spikecast.hardware.twin import twin
 from spikecast.theory.coding import prediction
 
 _spec = importlib.util.spec_from_file_location("random_graphs", Path(__file__).with_name("test_graphs.py"))

@@ -11,7 +11,7 @@ import torch
 import spikecast
 from spikecast import Config
 from spikecast.hardware import record_events
-from spikecast.hardware.simulator import Simulator, totals
+from spikecast.hardware.events.simulator import Simulator, totals
 from spikecast.measure.run import metered_run
 from spikecast.measure.energy.tally import Tally
 

@@ -10,7 +10,7 @@ import torch
 
 import spikecast
 from spikecast import Config
-from spikecast.hardware.integer import IntegerNetwork
+from spikecast.hardware.integer.network import IntegerNetwork
 
 pytestmark = pytest.mark.slow
 

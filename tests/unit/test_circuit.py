@@ -12,8 +12,8 @@ from torch.nn import functional
 import spikecast
 from spikecast import Config
 from spikecast.errors import DataError, ModelError
-from spikecast.hardware import circuit as module
-from spikecast.hardware.circuit import Circuit, Feed
+from spikecast.hardware.circuit import circuit as module
+from spikecast.hardware.circuit.circuit import Circuit, Feed
 from spikecast.network.states import NeuronStates
 
 

@@ -20,9 +20,9 @@ import spikecast
 from spikecast import Config
 from spikecast.errors import ArtifactError, DataError, MissingExtraError
 from spikecast.hardware import Events, load_events, record_events, stream_events
-from spikecast.hardware import recording as recording_module
-from spikecast.hardware.event_files import arrays_of
-from spikecast.hardware.events import COLUMNS, Sender, joined
+from spikecast.hardware.events import recording as recording_module
+from spikecast.hardware.events.files import arrays_of
+from spikecast.hardware.events.stream import COLUMNS, Sender, joined
 
 T = 3
 

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from spikecast import Config, convert
 from spikecast.errors import ConfigError, DataError
-from spikecast.hardware.fixed_point import _keeping_sums
-from spikecast.hardware.integer import IntegerNetwork
-from spikecast.hardware.integer_neuron import IntegerNeurons, Widths, gain, grown
+from spikecast.hardware.integer.fixed_point import _keeping_sums
+from spikecast.hardware.integer.network import IntegerNetwork
+from spikecast.hardware.integer.neuron import IntegerNeurons, Widths, gain, grown
 from spikecast.theory.firing import fire_argmin, level_value
 from spikecast.theory.neuron import Neuron, encode
 

@@ -15,10 +15,10 @@ import spikecast
 from spikecast import Config
 from spikecast.errors import DataError, ModelError
 from spikecast.hardware import record_events, stream_events
-from spikecast.hardware._scatter import RING
-from spikecast.hardware.events import COLUMNS
-from spikecast.hardware.simulator import Simulator, totals
-from spikecast.hardware.tables import Table, table_of
+from spikecast.hardware.events._scatter import RING
+from spikecast.hardware.events.stream import COLUMNS
+from spikecast.hardware.events.simulator import Simulator, totals
+from spikecast.hardware.events.tables import Table, table_of
 from spikecast.measure.energy import figures as energy
 from spikecast.measure.run import metered_run
 from spikecast.measure.energy.tally import Tally
@@ -199,7 +199,7 @@ def test_small_mixtures_have_tables_and_large_ones_are_refused(monkeypatch: pyte
     x = torch.randn(2, 4, 4).double()
     snn = spikecast.convert(Odd("cumsum").eval().double(), [x], Config(num_steps=2))
     assert torch.allclose(Simulator(snn).run(x), snn.run(x), atol=1e-10)
-    monkeypatch.setattr("spikecast.hardware.tables._MOST_COLUMNS", 3)
+    monkeypatch.setattr("spikecast.hardware.events.tables._MOST_COLUMNS", 3)
     with pytest.raises(ModelError, match=r"cumsum in .* mixes 16 entries"):
         Simulator(snn)
 

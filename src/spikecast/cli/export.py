@@ -92,7 +92,7 @@ def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[Any, Any]
 
 
 def _write_events(network: Any, inputs: Any, out: Path, steps: int | None, *, as_json: bool) -> None:
-    from spikecast.hardware.recording import record_events
+    from spikecast.hardware.events.recording import record_events
 
     with torch.no_grad():
         events = record_events(network, on_device(inputs, network.device), num_steps=steps)

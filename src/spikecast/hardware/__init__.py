@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from spikecast.hardware.circuit import Circuit
-from spikecast.hardware.event_files import load_events
-from spikecast.hardware.events import Events
-from spikecast.hardware.integer import IntegerNetwork
+from spikecast.hardware.circuit.circuit import Circuit
+from spikecast.hardware.events.files import load_events
+from spikecast.hardware.events.stream import Events
+from spikecast.hardware.integer.network import IntegerNetwork
 from spikecast.hardware.nir import check_nir, export_nir, load_nir
-from spikecast.hardware.recording import record_events, stream_events
-from spikecast.hardware.twin import Trace, Twin, twin
+from spikecast.hardware.events.recording import record_events, stream_events
+from spikecast.hardware.twin.twin import Trace, Twin, twin
 
 if TYPE_CHECKING:
-    from spikecast.hardware.simulator import Simulator
+    from spikecast.hardware.events.simulator import Simulator
 
 __all__ = [
     "Circuit",
@@ -33,7 +33,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the simulator, and with it the compiler of its loops, when it is first used."""
     if name == "Simulator":
-        from spikecast.hardware.simulator import Simulator
+        from spikecast.hardware.events.simulator import Simulator
 
         return Simulator
     raise AttributeError(f"module 'spikecast.hardware' has no attribute {name!r}")

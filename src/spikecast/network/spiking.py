@@ -23,7 +23,7 @@ from spikecast.network.states import NeuronStates, Recorded
 from spikecast.theory.neuron import Neuron
 
 if TYPE_CHECKING:
-    from spikecast.hardware.twin import Twin
+    from spikecast.hardware.twin.twin import Twin
 
 Recapture = Callable[[Sequence[Any], Mapping[str, Any]], Plan]
 
@@ -140,7 +140,7 @@ class SpikingNetwork(nn.Module):
 
     def twin(self, dtype: torch.dtype | None = None) -> Twin:
         """The same network in the spike view: signals on every wire, step by step, as hardware would run it."""
-        from spikecast.hardware.twin import Twin
+        from spikecast.hardware.twin.twin import Twin
 
         return Twin(self, dtype)
 

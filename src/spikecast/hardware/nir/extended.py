@@ -18,7 +18,7 @@ from spikecast.storage.codec import DTYPES, Json, fields, items, short, typed, w
 from spikecast.hardware.nir.builder import Built
 from spikecast.hardware.nir.file import read_extended
 from spikecast.hardware.nir.neurons import neuron_graph
-from spikecast.hardware.parts import Layer
+from spikecast.hardware.circuit.parts import Layer
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork

@@ -9,7 +9,7 @@ import torch
 
 from spikecast.hardware.nir.builder import nir_package, per_channel
 from spikecast.hardware.nir.linear import Unsaid
-from spikecast.hardware.parts import Layer
+from spikecast.hardware.circuit.parts import Layer
 from spikecast.theory.firing import level_value, thermometer_weights
 
 Array = Any

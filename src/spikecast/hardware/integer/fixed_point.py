@@ -17,9 +17,9 @@ from torch import Tensor
 from spikecast.graph.fanout import is_convolution
 from spikecast.graph.program import Node
 from spikecast.graph.roles import Role
-from spikecast.hardware.circuit import Circuit
-from spikecast.hardware.parts import Link, Path
-from spikecast.hardware.units import call
+from spikecast.hardware.circuit.circuit import Circuit
+from spikecast.hardware.circuit.parts import Link, Path
+from spikecast.hardware.twin.units import call
 
 UNUSED = -(2**20)  # exponent of a target's entry that a path does not reach
 _PROBES = 24

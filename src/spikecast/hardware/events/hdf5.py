@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spikecast.errors import ArtifactError, MissingExtraError
-from spikecast.hardware.event_files import MAX_HEADER, Header
-from spikecast.hardware.events import Events
+from spikecast.hardware.events.files import MAX_HEADER, Header
+from spikecast.hardware.events.stream import Events
 
 BLOCK = 512
 MAGIC = b"spikecast-events sha256 "

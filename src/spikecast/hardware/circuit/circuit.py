@@ -19,8 +19,8 @@ from spikecast.errors import DataError, ModelError
 from spikecast.graph.execute.run import moving_values
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program, Ref, resolve
 from spikecast.graph.roles import Role, activations, role_of
-from spikecast.hardware.forms import Forms, Frame, arguments
-from spikecast.hardware.parts import Feed, HostOp, Layer, Link, Path, Source
+from spikecast.hardware.circuit.forms import Forms, Frame, arguments
+from spikecast.hardware.circuit.parts import Feed, HostOp, Layer, Link, Path, Source
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork

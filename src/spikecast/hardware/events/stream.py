@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from spikecast.config import Coding
 from spikecast.errors import DataError
-from spikecast.hardware.parts import Layer
+from spikecast.hardware.circuit.parts import Layer
 
 COLUMNS = {"t": "<u2", "layer": "<u2", "sample": "<u4", "channel": "<u4", "y": "<u4", "x": "<u4", "level": "|i1"}
 Column = NDArray[Any]
@@ -129,7 +129,7 @@ class Events:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: HDF5 where the name ends in .h5 or .hdf5, compressed npz otherwise."""
-        from spikecast.hardware.event_files import save_events
+        from spikecast.hardware.events.files import save_events
 
         save_events(self, path)
 

@@ -25,7 +25,7 @@ from spikecast.errors import ArtifactError, SpikecastError
 from spikecast.storage.files import replacing
 from spikecast.storage import codec
 from spikecast.storage.codec import Json, fields, items, short, typed, whole
-from spikecast.hardware.events import COLUMNS, Column, Events, Sender
+from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender
 
 FORMAT, VERSION = "spikecast-events", 1
 MAX_BYTES = 2**30
@@ -40,7 +40,7 @@ def save_events(events: Events, path: str | os.PathLike[str]) -> None:
     try:
         with replacing(path) as temporary:
             if Path(path).suffix in HDF5_SUFFIXES:
-                from spikecast.hardware.event_hdf5 import write_hdf5
+                from spikecast.hardware.events.hdf5 import write_hdf5
 
                 write_hdf5(temporary, arrays_of(events))
             else:
@@ -64,7 +64,7 @@ def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
             magic = file.read(4)
         if magic[:2] == b"PK":
             return _load_npz(path, max_bytes)
-        from spikecast.hardware.event_hdf5 import is_hdf5, load_hdf5
+        from spikecast.hardware.events.hdf5 import is_hdf5, load_hdf5
 
         if is_hdf5(path):
             return load_hdf5(path, max_bytes)

@@ -20,12 +20,12 @@ from spikecast.errors import DataError
 from spikecast.graph.calls import batch_size, take
 from spikecast.graph.program import NEURON, Node
 from spikecast.graph.structure import unflatten
-from spikecast.hardware import _scatter
-from spikecast.hardware.circuit import Circuit
-from spikecast.hardware.events import Events, events_of_step, senders_of
-from spikecast.hardware.neurons import Neurons, NeuronState
-from spikecast.hardware.tables import Linear, Table
-from spikecast.hardware.wires import Wires, refuse_host_ops
+from spikecast.hardware.events import _scatter
+from spikecast.hardware.circuit.circuit import Circuit
+from spikecast.hardware.events.stream import Events, events_of_step, senders_of
+from spikecast.hardware.events.neurons import Neurons, NeuronState
+from spikecast.hardware.events.tables import Linear, Table
+from spikecast.hardware.events.wires import Wires, refuse_host_ops
 from spikecast.network.spiking import SpikingNetwork, checked_steps
 from spikecast.theory.coding import signal_between
 

@@ -16,11 +16,11 @@ from spikecast.errors import ConfigError, DataError
 from spikecast.graph.calls import batch_size
 from spikecast.graph.program import NEURON, Meta, Node, Ref
 from spikecast.graph.structure import unflatten
-from spikecast.hardware.circuit import Circuit
-from spikecast.hardware.fixed_point import FoldError, Synapse, synapse
-from spikecast.hardware.integer_neuron import Division, IntegerNeurons, Overflow, Widths, gain
-from spikecast.hardware.parts import Feed, Path
-from spikecast.hardware.units import call, recast
+from spikecast.hardware.circuit.circuit import Circuit
+from spikecast.hardware.integer.fixed_point import FoldError, Synapse, synapse
+from spikecast.hardware.integer.neuron import Division, IntegerNeurons, Overflow, Widths, gain
+from spikecast.hardware.circuit.parts import Feed, Path
+from spikecast.hardware.twin.units import call, recast
 from spikecast.network.spiking import checked_steps
 from spikecast.network.answers import stacked
 

@@ -19,7 +19,7 @@ from spikecast.errors import ConfigError
 from spikecast.conversion.planning import Plan
 from spikecast.graph.program import Node, Program, Ref
 from spikecast.graph.structure import unflatten
-from spikecast.hardware.units import Unit, call, factors, is_wire, recast, split_affine, units
+from spikecast.hardware.twin.units import Unit, call, factors, is_wire, recast, split_affine, units
 from spikecast.network.spiking import checked_steps
 from spikecast.network.answers import stacked
 from spikecast.theory.coding import receive

@@ -1,0 +1,1 @@
+"""A network as layers of neurons and the linear wiring between them."""

@@ -1,0 +1,1 @@
+"""A network in whole numbers: add, subtract and shift."""
