@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spikecast.sources.digits import digits
 from spikecast.sources.demo import NETWORKS
+from spikecast.sources.digits import digits
 
 HOME = Path(__file__).resolve().parents[1] / "src" / "spikecast" / "sources" / "demo"
 EPOCHS = {"cnn": 60, "vit": 250}

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from spikecast import Config, SpikingNetwork, convert
-from spikecast.network.report import Report
 from spikecast.graph.structure import flatten
+from spikecast.network.report import Report
 
 EARLY, LATE = 2, 16
 Examine = Callable[..., SpikingNetwork]

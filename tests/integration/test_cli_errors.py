@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spikecast.storage import artifact
-from spikecast.storage import files
+from spikecast.storage import artifact, files
 
 COMMON = ["--trust", "--size", "16", "--batch-size", "4"]
 IMAGES = ["net.py:net", "--data", "imagefolder:images", *COMMON]

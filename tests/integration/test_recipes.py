@@ -13,8 +13,8 @@ import torch
 
 import spikecast
 from spikecast.measure.energy import figures as energy
-from spikecast.sources.models import Loaded, open_model
 from spikecast.paper import MODELS, Row, tables
+from spikecast.sources.models import Loaded, open_model
 
 QUICK = ("resnet18",)  # the others take long, or much memory
 SMALL = {"classification": None, "detection": 96, "segmentation": 64}  # None: the size that the network is made for

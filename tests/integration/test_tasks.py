@@ -17,8 +17,8 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.segmentation.fcn import FCN, FCNHead
 
 from spikecast import Config, convert
-from spikecast.sources import Preparation, open_data
 from spikecast.measure import evaluate
+from spikecast.sources import Preparation, open_data
 
 IMAGES = 8
 RAW = Preparation(size=None, mean=(0, 0, 0), std=(1, 1, 1))

@@ -88,7 +88,12 @@ def test_sdist_can_be_tested_and_built_again(dist: Path) -> None:
     with tarfile.open(path) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     wanted = {"pyproject.toml", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "src/spikecast/py.typed"}
-    wanted |= {"tests/conftest.py", "examples/train_demo.py", "docs/cli.md", "src/spikecast/sources/demo/cnn.safetensors"}
+    wanted |= {
+        "tests/conftest.py",
+        "examples/train_demo.py",
+        "docs/cli.md",
+        "src/spikecast/sources/demo/cnn.safetensors",
+    }
     assert wanted <= names
     assert not [name for name in names if name.endswith((".pyc", ".nbi", ".nbc")) or ".venv" in name]
 

@@ -20,10 +20,9 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 import spikecast
-from spikecast.storage import artifact
 from spikecast.errors import ArtifactError, SpikecastError
-from spikecast.storage import codec
 from spikecast.graph.program import Node, Ref
+from spikecast.storage import artifact, codec
 
 MEBIBYTE = 2**20
 # What a liar would put where something else is due.

@@ -9,8 +9,8 @@ from tests.property.test_graphs import Net
 
 from spikecast import Config, convert
 from spikecast.hardware.events.simulator import Simulator
-from spikecast.measure.run import metered_run
 from spikecast.measure.energy.tally import Tally
+from spikecast.measure.run import metered_run
 
 BENDS = st.sampled_from(["relu", "relu6", "clamp", None])
 BETWEEN = st.sampled_from(["average", None, None])

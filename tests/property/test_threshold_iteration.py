@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from spikecast.errors import ConfigError
-from spikecast.theory import threshold_iteration as iteration
+from spikecast.theory import thresholds as iteration
 from spikecast.theory.thresholds import optimal_threshold, paper_iteration, quantization_error
 
 RATIOS = (-20.0, -9.0, -3.0, -1.0, -0.2, 0.0, 0.7, 2.0, 5.0, 12.0, 40.0)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import spikecast
-from spikecast.storage import artifact
 from spikecast.errors import ArtifactError
+from spikecast.storage import artifact
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import spikecast
-from spikecast.storage import artifact
 from spikecast.errors import ArtifactError, ConfigError, DataError
-from spikecast.storage import codec
-from spikecast.conversion.planning import Plan
 from spikecast.graph.program import Ref
+from spikecast.network.plan import Plan
+from spikecast.storage import artifact, codec
 
 CPU = torch.device("cpu")
 PLAIN = spikecast.Config(num_steps=3, thresholds="quantile")

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from spikecast import Config, convert
 from spikecast.errors import CaptureError, DataError
-from spikecast.graph.capture.export import capture
-from spikecast.graph.capture.clean import clean
-from spikecast.graph.execute.run import Execution
 from spikecast.graph.calls import call_leaves, misfit
+from spikecast.graph.capture.clean import clean
+from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import simplify
+from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import flatten, unflatten
 
 SMALL = Config(num_steps=2, thresholds="quantile")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from spikecast.errors import ConfigError, DataError
 from spikecast.sources import Preparation, open_data, samples
 from spikecast.sources.limit import Limited, spread
-from spikecast.errors import ConfigError, DataError
 
 PLAIN = Preparation(size=8, crop=1.0, mean=(0, 0, 0), std=(1, 1, 1))
 RAW = Preparation(size=None, mean=(0, 0, 0), std=(1, 1, 1))

@@ -13,8 +13,8 @@ from spikecast import Config
 from spikecast.errors import ConfigError, DataError
 from spikecast.measure import Costs, Energy
 from spikecast.measure.energy import figures as energy
-from spikecast.measure.run import metered_run
 from spikecast.measure.energy.tally import Line, Tally
+from spikecast.measure.run import metered_run
 
 T = 4
 

@@ -12,13 +12,13 @@ from torch.nn import functional
 
 import spikecast
 from spikecast import Config
-from spikecast.network.folded import run_in_chunks
 from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON, Node, Ref, refs, replace_refs, resolve
 from spikecast.graph.roles import Role, activations, matmul_operands, role_of
 from spikecast.measure.energy.meter import Meter
-from spikecast.measure.run import metered_run
 from spikecast.measure.energy.tally import Tally
+from spikecast.measure.run import metered_run
+from spikecast.network.folded import run_in_chunks
 from spikecast.network.states import NeuronStates
 
 T = 4

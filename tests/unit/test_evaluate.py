@@ -102,7 +102,7 @@ def test_evaluate_is_what_the_answers_say(model, batches) -> None:
     assert found.steps["top1"] == [float((y.argmax(1) == labels).double().mean()) for y in ys]
     assert found.ann["top1"] == float((ann.argmax(1) == labels).double().mean())
     assert found.agreement == pytest.approx([float((y.argmax(1) == ann.argmax(1)).double().mean()) for y in ys])
-    assert found.energy.to_json() == spikecast.measure.energy.figures(snn, batches).to_json()
+    assert found.energy.to_json() == spikecast.measure.energy(snn, batches).to_json()
     lines = found.table().splitlines()
     assert len(lines) == 1 + T + 1 + 1
     assert lines[-2].startswith("ANN")

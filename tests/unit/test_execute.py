@@ -10,11 +10,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikecast import Config, convert
-from spikecast.graph.capture.export import capture
-from spikecast.graph.capture.clean import clean
-from spikecast.graph.execute.run import Execution
 from spikecast.conversion.planning import plan
+from spikecast.graph.capture.clean import clean
+from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import simplify
+from spikecast.graph.execute.run import Execution
 
 QUICK = Config(num_steps=5, num_levels=4, thresholds="quantile")
 

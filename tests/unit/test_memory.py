@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 import spikecast.graph.execute.run
 from spikecast import Config, convert
-from spikecast.graph.execute.run import moving_values
 from spikecast.graph.capture.layout import keeps_form, owned_sources
+from spikecast.graph.execute.run import moving_values
 from spikecast.kernels import encode
 from spikecast.theory.neuron import Neuron
 from spikecast.theory.neuron import encode as oracle

@@ -14,8 +14,8 @@ from spikecast.conversion.channels import by_channel, channel_axes, threshold_sh
 from spikecast.conversion.observers import COARSE, MANY, OCTAVES, Histogram, Moments
 from spikecast.conversion.thresholds import filled, method_of, num_quanta
 from spikecast.errors import DataError
-from spikecast.conversion.planning import Site
 from spikecast.graph.program import Meta
+from spikecast.network.plan import Site
 from spikecast.theory.neuron import Neuron, encode
 from spikecast.theory.thresholds import quantization_error
 

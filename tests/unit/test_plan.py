@@ -10,12 +10,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikecast import Config
-from spikecast.errors import ConfigError
-from spikecast.graph.capture.export import capture
-from spikecast.graph.capture.clean import clean
 from spikecast.conversion.planning import plan
-from spikecast.graph.program import NEURON
+from spikecast.errors import ConfigError
+from spikecast.graph.capture.clean import clean
+from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import simplify
+from spikecast.graph.program import NEURON
 from spikecast.network.spiking import neuron_of
 
 

@@ -11,12 +11,12 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from spikecast import Config
-from spikecast.errors import StrictError
-from spikecast.graph.capture.export import capture
-from spikecast.graph.capture.clean import clean
 from spikecast.conversion.planning import plan
-from spikecast.network.report import Report, report_of
+from spikecast.errors import StrictError
+from spikecast.graph.capture.clean import clean
+from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import simplify
+from spikecast.network.report import Report, report_of
 
 
 def report(model, *args, config=None):

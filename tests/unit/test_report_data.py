@@ -15,11 +15,11 @@ from torch import Tensor, nn
 import spikecast
 from spikecast import Config, measure
 from spikecast.errors import DataError, SpikecastError
-from spikecast.storage.files import write_whole
 from spikecast.page import ReportData, build
 from spikecast.page.drawing import _lanes
 from spikecast.page.picture import LARGEST, picture, png
 from spikecast.page.traces import MOST_NEURONS, _spread
+from spikecast.storage.files import write_whole
 
 T = 4
 Batches = list[tuple[Tensor, Tensor]]

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 import spikecast.network.states
 from spikecast import Config, convert
-from spikecast.network import folded as chunks
 from spikecast.errors import ConfigError, DataError, ModelError
+from spikecast.network import folded as chunks
 from spikecast.theory.firing import level_value
 from spikecast.theory.neuron import Neuron, encode
 

@@ -13,8 +13,8 @@ from spikecast import Config, convert
 from spikecast.conversion import search as module
 from spikecast.conversion.search import FLOOR, SCALES, TIE, Search
 from spikecast.errors import ConfigError
-from spikecast.conversion.planning import Site
 from spikecast.graph.program import Meta
+from spikecast.network.plan import Site
 from spikecast.theory.neuron import Neuron, encode
 
 

@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikecast.errors import CaptureError
-from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.clean import clean
-from spikecast.graph.execute.run import Execution
+from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import fold_affine, simplify
+from spikecast.graph.execute.run import Execution
 
 NORMS = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d, 2: nn.BatchNorm1d}
 

@@ -16,12 +16,12 @@ from spikecast import Config
 from spikecast.errors import DataError, ModelError
 from spikecast.hardware import record_events, stream_events
 from spikecast.hardware.events._scatter import RING
-from spikecast.hardware.events.stream import COLUMNS
 from spikecast.hardware.events.simulator import Simulator, totals
+from spikecast.hardware.events.stream import COLUMNS
 from spikecast.hardware.events.tables import Table, table_of
 from spikecast.measure.energy import figures as energy
-from spikecast.measure.run import metered_run
 from spikecast.measure.energy.tally import Tally
+from spikecast.measure.run import metered_run
 
 T = 12
 

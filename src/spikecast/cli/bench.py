@@ -15,9 +15,9 @@ from spikecast.cli import common
 from spikecast.cli.inspect import Shape
 from spikecast.cli.options import MachineOptions, ModelOptions, OutputOptions, SettingOptions, grouped
 from spikecast.cli.source import device_named, on_device, open_source
+from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError
 from spikecast.text import columns
-from spikecast.conversion.pipeline import convert
 
 
 @grouped

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spikecast import distributed
-from spikecast.sources import Data
 from spikecast.errors import ConfigError
+from spikecast.sources import Data
 from spikecast.storage.files import write_whole
 
 if TYPE_CHECKING:

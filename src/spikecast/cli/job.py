@@ -15,12 +15,12 @@ from spikecast.cli import common
 from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
 from spikecast.cli.source import Source, device_named, on_device, open_source
 from spikecast.config import Config
-from spikecast.sources import Data, open_data, samples
+from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError, DataError
 from spikecast.experiments.compare import Comparison, compare
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure import Evaluation, Evaluator
-from spikecast.conversion.pipeline import convert
+from spikecast.sources import Data, open_data, samples
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from spikecast.cli.options import (
     grouped,
 )
 from spikecast.config import Config
-from spikecast.sources import SOURCES
 from spikecast.experiments.reproduce import chosen_rows, reproduce
-from spikecast.storage.files import write_whole
 from spikecast.measure import Evaluation
 from spikecast.paper import MODELS, Row, table
+from spikecast.sources import SOURCES
+from spikecast.storage.files import write_whole
 
 
 @grouped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from spikecast.config import Granularity
-from spikecast.conversion.planning import Site
+from spikecast.network.plan import Site
 
 
 def channel_axes(site: Site, granularity: Granularity) -> tuple[int, ...]:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.execute.run import Execution
 from spikecast.graph.calls import batch_size, take
-from spikecast.conversion.planning import Plan
+from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Ref
+from spikecast.network.plan import Plan
 
 TOLERANCE = 1e-3  # or a few roundings, where the type is coarser than that
 

@@ -10,16 +10,16 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from spikecast.storage import artifact
 from spikecast.batches import Binder, Call, InputFunction, calls, check_model, first_samples, samples_in
+from spikecast.config import Config
 from spikecast.conversion.calibrate import Calibration
+from spikecast.conversion.prepare import prepare
 from spikecast.conversion.search import SAMPLES, Search
 from spikecast.conversion.shared import same_everywhere, shared_out
-from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError
-from spikecast.network.spiking import SpikingNetwork
-from spikecast.conversion.prepare import prepare
 from spikecast.network.regions import RegionNetwork, convert_regions, regions_from_document
+from spikecast.network.spiking import SpikingNetwork
+from spikecast.storage import artifact
 
 
 @overload

@@ -5,43 +5,15 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.graph.capture.clean import drop_dead
 from spikecast.graph.program import NEURON, Meta, Node, Program, Ref, replace_refs
 from spikecast.graph.roles import Role, activations, interval, matmul_operands, role_of, synapse_input
+from spikecast.network.plan import Plan, Site
 
 _POOLS = {f"aten.{a}max_pool{d}d" for a in ("", "adaptive_") for d in (1, 2, 3)}
-
-
-@dataclass(frozen=True)
-class Site:
-    """A layer of neurons: what it reads, the interval it keeps, and the axis its channels lie on."""
-
-    name: str
-    source: str
-    lower: float
-    upper: float
-    axis: int | None
-    meta: Meta
-
-    @property
-    def is_rectifier(self) -> bool:
-        return math.isfinite(self.lower) or math.isfinite(self.upper)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The program with its neurons in place, the sites by name, and what became of each op."""
-
-    program: Program
-    sites: Mapping[str, Site]
-    roles: Mapping[str, Role | None]
-    fed: Mapping[str, str]  # weighted op -> "spikes", "analog input", "analog (override)", "analog"
-    moved: Mapping[str, str]  # rectifier that moved behind a pool -> site
 
 
 def plan(program: Program, config: Config, *, raw_inputs: bool = True) -> Plan:

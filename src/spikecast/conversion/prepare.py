@@ -11,18 +11,19 @@ from torch import Tensor, nn
 
 from spikecast.batches import Call, check_model
 from spikecast.config import Config
-from spikecast.errors import CaptureError, DataError, ModelError
-from spikecast.graph.capture.export import capture
-from spikecast.graph.capture.clean import clean
-from spikecast.graph.execute.run import Execution
 from spikecast.conversion.foldable import why_not_foldable
+from spikecast.conversion.planning import plan
+from spikecast.errors import CaptureError, DataError, ModelError
 from spikecast.graph.calls import call_leaves
+from spikecast.graph.capture.clean import clean
+from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.layout import channels_last
-from spikecast.conversion.planning import Plan, plan
-from spikecast.graph.program import Program
-from spikecast.network.report import report_of
 from spikecast.graph.capture.simplify import simplify
+from spikecast.graph.execute.run import Execution
+from spikecast.graph.program import Program
 from spikecast.graph.structure import flatten, unflatten
+from spikecast.network.plan import Plan
+from spikecast.network.report import report_of
 from spikecast.network.spiking import Recapture, SpikingNetwork
 
 

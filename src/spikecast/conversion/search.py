@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spikecast.conversion.channels import by_channel, channel_axes
 from spikecast.config import Config
-from spikecast.conversion.planning import Site
+from spikecast.conversion.channels import by_channel, channel_axes
 from spikecast.kernels import encode
+from spikecast.network.plan import Site
 from spikecast.theory.neuron import Neuron
 
 SAMPLES = 32

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from spikecast.conversion.observers import Histogram, Moments
 from spikecast.config import Config, Method
-from spikecast.conversion.planning import Site
+from spikecast.conversion.observers import Histogram, Moments
+from spikecast.network.plan import Site
 from spikecast.theory.thresholds import optimal_threshold, paper_iteration
 
 SMALLEST, LARGEST = 2.0**-120, 2.0**120  # float32 holds their inverse too, with room for the scales of the search

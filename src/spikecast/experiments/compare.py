@@ -11,14 +11,14 @@ from typing import Any
 from torch import nn
 
 from spikecast.config import Config
+from spikecast.conversion.pipeline import convert
+from spikecast.costs import Costs
 from spikecast.errors import ConfigError
 from spikecast.experiments.resume import evaluate_all
-from spikecast.measure.energy.figures import Costs
 from spikecast.measure.evaluate import Evaluation, Evaluator
-from spikecast.text import columns
 from spikecast.measure.tasks import Task, task_named
-from spikecast.conversion.pipeline import convert
 from spikecast.presets import preset
+from spikecast.text import columns
 
 Batches = Callable[[], Iterable[Any]]  # makes a loader, as often as it is asked for
 

@@ -11,8 +11,8 @@ from typing import Any
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.measure.evaluate import Evaluation
-from spikecast.text import columns
 from spikecast.paper import Row, Table
+from spikecast.text import columns
 
 HEAD = ("model", "n", "coding", "thresholds", "c", "T", "published", "measured", "energy published", "energy measured")
 

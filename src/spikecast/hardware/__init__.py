@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.events.files import load_events
+from spikecast.hardware.events.recording import record_events, stream_events
 from spikecast.hardware.events.stream import Events
 from spikecast.hardware.integer.network import IntegerNetwork
 from spikecast.hardware.nir import check_nir, export_nir, load_nir
-from spikecast.hardware.events.recording import record_events, stream_events
 from spikecast.hardware.twin.twin import Trace, Twin, twin
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """What a converted network costs and how well it answers, step by step: `energy`, `agreement`, `evaluate`."""
 
+from spikecast.costs import Costs
 from spikecast.measure.agreement import Agreement, agreement
-from spikecast.measure.energy.figures import Costs, Energy, energy
+from spikecast.measure.energy.figures import Energy, energy
 from spikecast.measure.evaluate import Evaluation, Evaluator, evaluate
 
 __all__ = ["Agreement", "Costs", "Energy", "Evaluation", "Evaluator", "agreement", "energy", "evaluate"]

@@ -14,9 +14,9 @@ from spikecast.errors import DataError
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import flatten
 from spikecast.measure.run import bound_calls, samples_in
-from spikecast.text import columns
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
+from spikecast.text import columns
 from spikecast.theory.neuron import Encoded
 
 HIGH = 0.01  # a share of clipped or silent neurons that is worth a word

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from spikecast.batches import Binder, InputFunction, calls
+from spikecast.costs import Costs, costs_named
 from spikecast.errors import DataError
 from spikecast.graph.structure import flatten, unflatten
-from spikecast.measure.energy.figures import Costs, Energy, costs_named
-from spikecast.measure.run import binder_of, metered_run
-from spikecast.text import columns, si
+from spikecast.measure.energy.figures import Energy
 from spikecast.measure.energy.tally import Tally
+from spikecast.measure.run import binder_of, metered_run
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.regions import RegionNetwork
+from spikecast.text import columns, si
 
 TARGETS = ("label", "labels", "target", "targets")
 Record = dict[str, Any]  # of one batch: plain JSON data

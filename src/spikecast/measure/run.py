@@ -13,8 +13,8 @@ from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import unflatten
 from spikecast.measure.energy.meter import Meter
 from spikecast.measure.energy.tally import Tally
-from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.regions import Region, RegionNetwork
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
 
 

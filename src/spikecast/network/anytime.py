@@ -16,8 +16,8 @@ from spikecast.errors import ConfigError, DataError
 from spikecast.graph.calls import batch_size
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
-from spikecast.network.spiking import checked_steps
 from spikecast.network.answers import Place, batch_place, with_sizes
+from spikecast.network.spiking import checked_steps
 from spikecast.network.states import NeuronStates
 
 if TYPE_CHECKING:

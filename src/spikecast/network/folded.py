@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from spikecast.errors import ConfigError
-from spikecast.graph.execute.run import Execution
 from spikecast.graph.calls import batch_size, take
+from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Meta, Program
 from spikecast.network.answers import Place, batch_place, in_time, join, stacked, unfolded, with_sizes
 from spikecast.network.states import NeuronStates

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.network.spiking import checked_steps
 from spikecast.network.answers import stacked
+from spikecast.network.spiking import checked_steps
 from spikecast.network.states import NeuronStates
 
 if TYPE_CHECKING:
-    from spikecast.conversion.planning import Plan
+    from spikecast.network.plan import Plan
     from spikecast.network.spiking import SpikingNetwork
 
 

@@ -15,21 +15,21 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikecast.storage import artifact
 from spikecast.batches import Binder, Call, InputFunction, calls
+from spikecast.config import Config
 from spikecast.conversion.calibrate import Calibration
+from spikecast.conversion.prepare import Part, prepare
 from spikecast.conversion.search import Search
 from spikecast.conversion.shared import same_everywhere, shared_out
-from spikecast.config import Config
 from spikecast.errors import ArtifactError, DataError, ModelError
-from spikecast.storage.codec import fields, items, typed
 from spikecast.graph.execute.run import Execution, NeuronFunction, Watch
-from spikecast.conversion.planning import Plan
-from spikecast.network.report import Report
 from spikecast.graph.structure import unflatten
+from spikecast.network.plan import Plan
+from spikecast.network.report import Report
 from spikecast.network.spiking import SpikingNetwork, checked_steps
-from spikecast.conversion.prepare import Part, prepare
 from spikecast.network.states import NeuronStates
+from spikecast.storage import artifact
+from spikecast.storage.codec import fields, items, typed
 
 
 class Region(nn.Module):

@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from spikecast.conversion.planning import still_values
 from spikecast.errors import StrictError
 from spikecast.graph.macs import macs
-from spikecast.conversion.planning import Plan, still_values
 from spikecast.graph.program import NEURON, Program
 from spikecast.graph.roles import Role
+from spikecast.network.plan import Plan
 
 _STATUS = {
     Role.SHAPE: ("shape", "moves or averages"),

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from spikecast.network.folded import run_in_chunks
 from spikecast.config import MAX_STEPS, Config
 from spikecast.errors import ConfigError, DataError, ModelError
-from spikecast.graph.execute.run import Execution
 from spikecast.graph.calls import call_leaves, check_finite, misfit
-from spikecast.conversion.planning import Plan, Site
+from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program, Ref
-from spikecast.network.report import Report
 from spikecast.graph.structure import unflatten
+from spikecast.network.folded import run_in_chunks
+from spikecast.network.plan import Plan, Site
+from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
 from spikecast.theory.neuron import Neuron
 
@@ -44,7 +44,7 @@ class SpikingNetwork(nn.Module):
         self._recapture: tuple[Recapture, ...] = ()  # in a tuple, so that no module inside is registered as ours
         self.foldable = report.foldable
         self.about: dict[str, Any] = {}  # whatever is worth knowing of it, as JSON data; saved along with it
-        self.compiled: dict[Any, Any] = {}  # see `spikecast.network.compiled`; holds weights and thresholds as they were
+        self.compiled: dict[Any, Any] = {}  # holds weights and thresholds as they were
         self.eval()
 
     # -- what it is made of

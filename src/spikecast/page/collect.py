@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from spikecast._version import __version__
 from spikecast.batches import Call, InputFunction, first_samples
+from spikecast.costs import COSTS
 from spikecast.errors import DataError
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.measure.agreement import Agreement, agreement
-from spikecast.measure.energy.figures import PRESETS, Energy
+from spikecast.measure.energy.figures import Energy
 from spikecast.measure.evaluate import Evaluation, Evaluator, Record
 from spikecast.measure.run import samples_in
 from spikecast.measure.tasks import Task, task_named
@@ -136,7 +137,7 @@ class _Job:
             config=self.snn.config.to_json(),
             steps=found.steps,
             agreement=found.agreement,
-            energy={preset: _costs(found.energy.under(preset)) for preset in PRESETS},
+            energy={preset: _costs(found.energy.under(preset)) for preset in COSTS},
             spikes_per_neuron=found.energy.spikes_per_neuron,
             summary=report.summary(),
             spiking_share=report.spiking_share,

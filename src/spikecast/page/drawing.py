@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spikecast.conversion.planning import Plan, still_values
+from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON, Node
-from spikecast.network.report import Row
 from spikecast.graph.roles import Role, activations, role_of
+from spikecast.network.plan import Plan
+from spikecast.network.report import Row
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.page.data import GraphNode
 

@@ -11,8 +11,8 @@ from importlib.resources import files
 from string import Template
 
 from spikecast._version import __version__
-from spikecast.text import si
 from spikecast.page.data import NetworkData, ReportData
+from spikecast.text import si
 
 SCRIPTS = ("base.js", "curves.js", "layers.js", "graph.js", "neurons.js", "examples.js")
 METRICS = {"top1": "Accuracy", "miou": "Mean IoU", "map": "mAP"}

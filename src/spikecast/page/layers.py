@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from spikecast.conversion.planning import still_values
+from spikecast.costs import COSTS
 from spikecast.graph.program import NEURON
 from spikecast.graph.roles import role_of
 from spikecast.measure.agreement import Agreement
-from spikecast.measure.energy.figures import PRESETS, Energy
+from spikecast.measure.energy.figures import Energy
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.page.data import Layer
 from spikecast.page.drawing import kind_of, short
@@ -23,7 +24,7 @@ def parts_of(snn: Any) -> dict[str, SpikingNetwork]:
 
 def layers(snn: Any, energy: Energy, agreement: Agreement | None) -> list[Layer]:
     """One row for each site and each op that was counted, in the order they run."""
-    priced = {preset: {row["op"]: row for row in energy.under(preset).rows()} for preset in PRESETS}
+    priced = {preset: {row["op"]: row for row in energy.under(preset).rows()} for preset in COSTS}
     errors = {} if agreement is None else {site.site: site for site in agreement.sites}
     samples = max(energy.tally.samples, 1)
     found: list[Layer] = []
@@ -55,7 +56,7 @@ def layers(snn: Any, energy: Energy, agreement: Agreement | None) -> list[Layer]
                     firing=row["firing_rate"],
                     error=None if error is None else error.error,
                     own=None if error is None else error.own,
-                    joules={preset: priced[preset][key]["joules"] for preset in PRESETS},
+                    joules={preset: priced[preset][key]["joules"] for preset in COSTS},
                 )
             )
     return found

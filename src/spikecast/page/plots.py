@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from spikecast.costs import COSTS
 from spikecast.errors import ConfigError, MissingExtraError
-from spikecast.storage.files import write_whole
-from spikecast.measure.energy.figures import PRESETS
 from spikecast.page.data import ReportData
+from spikecast.storage.files import write_whole
 
 FORMATS = ("svg", "pdf", "png")
 # The colours of the page, and a mark each, so that a black-and-white print still tells the curves apart.
@@ -35,8 +35,8 @@ def write_plots(report: ReportData, path: str | os.PathLike[str], *, preset: str
     kind = Path(path).suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise ConfigError(f"{path} ends in none of {', '.join('.' + f for f in FORMATS)}; give such a name")
-    if preset not in PRESETS:
-        raise ConfigError(f"preset={preset!r} is not one of {', '.join(PRESETS)}; give one of them")
+    if preset not in COSTS:
+        raise ConfigError(f"preset={preset!r} is not one of {', '.join(COSTS)}; give one of them")
     try:
         import matplotlib
         from matplotlib.figure import Figure

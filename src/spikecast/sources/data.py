@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spikecast.errors import ConfigError, DataError
 from spikecast.sources.digits import digit_items
 from spikecast.sources.images import Preparation, read_classes, read_pixels
 from spikecast.sources.limit import Limited, spread
 from spikecast.sources.plugin import function_in
-from spikecast.errors import ConfigError, DataError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"}
 Item = tuple[Tensor, Any]

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.sources.images import Preparation
 from spikecast.errors import MissingExtraError
+from spikecast.sources.images import Preparation
 
 EVERY = 4  # each fourth image is held out, so that every stretch of the set, and every writer in it, is in both parts
 

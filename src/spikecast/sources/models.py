@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.sources.images import Preparation
-from spikecast.sources.plugin import function_in
 from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError
 from spikecast.sources.demo import SIZE, demo_network
+from spikecast.sources.images import Preparation
+from spikecast.sources.plugin import function_in
 
 RAW = Preparation(size=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))  # for models that make images ready themselves
 PARTS = {"detection": ("backbone", "head")}  # what is converted where the forward cannot be captured whole

@@ -24,14 +24,14 @@ from torch import Tensor
 from spikecast._version import __version__
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError, SpikecastError
-from spikecast.storage.files import replacing
+from spikecast.graph.program import NEURON
+from spikecast.graph.roles import Role
+from spikecast.network.plan import Plan, Site
+from spikecast.network.report import Report, Row
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.storage import codec
 from spikecast.storage.codec import Json, fields, items, short, typed, whole
-from spikecast.conversion.planning import Plan, Site
-from spikecast.graph.program import NEURON
-from spikecast.network.report import Report, Row
-from spikecast.graph.roles import Role
-from spikecast.network.spiking import SpikingNetwork
+from spikecast.storage.files import replacing
 
 Reader = Callable[[Any, Mapping[str, Tensor], torch.device], Any]
 FORMAT = 1

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ArtifactError
+from spikecast.graph.calls import TENSOR
 from spikecast.graph.guards import OPS as GUARD_OPS
 from spikecast.graph.guards import Guard
-from spikecast.graph.calls import TENSOR
 from spikecast.graph.program import GETITEM, NEURON, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref, refs
 from spikecast.graph.roles import ROLES
 from spikecast.graph.structure import Structure

@@ -15,9 +15,9 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 
 from spikecast.errors import CaptureError, DataError
-from spikecast.graph.guards import Guard, from_sympy, symbols
-from spikecast.graph.capture.inplace import is_plain, twin
 from spikecast.graph.calls import TENSOR
+from spikecast.graph.capture.inplace import is_plain, twin
+from spikecast.graph.guards import Guard, from_sympy, symbols
 from spikecast.graph.program import GETITEM, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref
 from spikecast.graph.structure import LEAF, Structure, flatten, unflatten
 

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
 from spikecast.errors import ArtifactError, SpikecastError
-from spikecast.storage.files import replacing
+from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender
 from spikecast.storage import codec
 from spikecast.storage.codec import Json, fields, items, short, typed, whole
-from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender
+from spikecast.storage.files import replacing
 
 FORMAT, VERSION = "spikecast-events", 1
 MAX_BYTES = 2**30

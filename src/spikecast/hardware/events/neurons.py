@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from spikecast.hardware.events import _scatter
 from spikecast.hardware.circuit.parts import Layer
+from spikecast.hardware.events import _scatter
 from spikecast.theory import firing
 from spikecast.theory.neuron import step
 

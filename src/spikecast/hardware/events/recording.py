@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.graph.execute.run import Execution
 from spikecast.graph.calls import batch_size, take
+from spikecast.graph.execute.run import Execution
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.events.stream import Column, Events, events_of_step, joined, senders_of
 from spikecast.network.spiking import SpikingNetwork, checked_steps

@@ -1,7 +1,7 @@
 """An event-driven simulator: every event touches its own fan-out and nothing else, so work is proportional to spikes.
 
 It counts accumulates as a chip would perform them, op by op and step by step; the numbers equal those of
-`spikecast.measure.energy.figures`. Column "events" (preset "paper"): spikes that an average pool merges within a step go on as
+`measure.energy`. Column "events" (preset "paper"): spikes that an average pool merges within a step go on as
 one weighted event, which is how the simulator works. Column "spikes" (preset "honest"): the same, with a merged event
 counted as the spikes it came from. Column "analog": entries of the image and of whatever else is no spikes.
 """
@@ -20,10 +20,10 @@ from spikecast.errors import DataError
 from spikecast.graph.calls import batch_size, take
 from spikecast.graph.program import NEURON, Node
 from spikecast.graph.structure import unflatten
-from spikecast.hardware.events import _scatter
 from spikecast.hardware.circuit.circuit import Circuit
-from spikecast.hardware.events.stream import Events, events_of_step, senders_of
+from spikecast.hardware.events import _scatter
 from spikecast.hardware.events.neurons import Neurons, NeuronState
+from spikecast.hardware.events.stream import Events, events_of_step, senders_of
 from spikecast.hardware.events.tables import Linear, Table
 from spikecast.hardware.events.wires import Wires, refuse_host_ops
 from spikecast.network.spiking import SpikingNetwork, checked_steps

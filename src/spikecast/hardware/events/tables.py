@@ -15,10 +15,10 @@ from torch import Tensor
 from spikecast.errors import ModelError
 from spikecast.graph.program import Node, Ref, resolve
 from spikecast.graph.roles import matmul_operands
-from spikecast.hardware.events._scatter import CHANNELS, DILATION, KERNEL, OUT, PADDING, SIZE, STRIDE
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.forms import arguments
 from spikecast.hardware.circuit.parts import Link
+from spikecast.hardware.events._scatter import CHANNELS, DILATION, KERNEL, OUT, PADDING, SIZE, STRIDE
 
 _POOLS = re.compile(r"aten\._?(adaptive_)?avg_pool\dd|aten\._?upsample_\w+")
 _DIGIT = 4096  # indices are sent through an op digit by digit, so that float32 holds them

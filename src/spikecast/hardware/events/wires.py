@@ -13,8 +13,8 @@ from spikecast.errors import ModelError
 from spikecast.graph.program import GETITEM, NEURON, Node
 from spikecast.graph.roles import Role
 from spikecast.hardware.circuit.circuit import Circuit
-from spikecast.hardware.events.neurons import Wire, new_wire
 from spikecast.hardware.circuit.parts import Feed, Link
+from spikecast.hardware.events.neurons import Wire, new_wire
 from spikecast.hardware.events.tables import Convolution, Linear, Table, synapse_of, table_of
 
 

@@ -17,12 +17,12 @@ from spikecast.graph.calls import batch_size
 from spikecast.graph.program import NEURON, Meta, Node, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.circuit.circuit import Circuit
+from spikecast.hardware.circuit.parts import Feed, Path
 from spikecast.hardware.integer.fixed_point import FoldError, Synapse, synapse
 from spikecast.hardware.integer.neuron import Division, IntegerNeurons, Overflow, Widths, gain
-from spikecast.hardware.circuit.parts import Feed, Path
 from spikecast.hardware.twin.units import call, recast
-from spikecast.network.spiking import checked_steps
 from spikecast.network.answers import stacked
+from spikecast.network.spiking import checked_steps
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork

@@ -16,9 +16,9 @@ from torch import Tensor
 from spikecast.errors import MissingExtraError
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Ref, replace_refs
 from spikecast.hardware.circuit.circuit import Circuit
+from spikecast.hardware.circuit.parts import Layer
 from spikecast.hardware.nir.linear import HANDLERS, Call, Unsaid, Value
 from spikecast.hardware.nir.terms import Op, Term, matrix_op, squared
-from spikecast.hardware.circuit.parts import Layer
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spikecast.storage import artifact
 from spikecast._version import __version__
 from spikecast.errors import ArtifactError
-from spikecast.storage.codec import DTYPES, Json, fields, items, short, typed, whole
+from spikecast.hardware.circuit.parts import Layer
 from spikecast.hardware.nir.builder import Built
 from spikecast.hardware.nir.file import read_extended
 from spikecast.hardware.nir.neurons import neuron_graph
-from spikecast.hardware.circuit.parts import Layer
+from spikecast.storage import artifact
+from spikecast.storage.codec import DTYPES, Json, fields, items, short, typed, whole
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from spikecast.errors import ArtifactError
-from spikecast.storage.files import replacing
 from spikecast.hardware.nir.builder import nir_package
+from spikecast.storage.files import replacing
 
 MAX_FILE = 8 * 2**30
 TIMEOUT = 600

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from spikecast.hardware.circuit.parts import Layer
 from spikecast.hardware.nir.builder import nir_package, per_channel
 from spikecast.hardware.nir.linear import Unsaid
-from spikecast.hardware.circuit.parts import Layer
 from spikecast.theory.firing import level_value, thermometer_weights
 
 Array = Any

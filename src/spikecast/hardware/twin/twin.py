@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError
-from spikecast.conversion.planning import Plan
 from spikecast.graph.program import Node, Program, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.twin.units import Unit, call, factors, is_wire, recast, split_affine, units
-from spikecast.network.spiking import checked_steps
 from spikecast.network.answers import stacked
+from spikecast.network.plan import Plan
+from spikecast.network.spiking import checked_steps
 from spikecast.theory.coding import receive
 from spikecast.theory.firing import level_index, level_value
 from spikecast.theory.graded import graded_signal, product_signal

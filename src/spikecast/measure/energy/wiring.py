@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Size, Tensor
 
+from spikecast.conversion.planning import still_values
 from spikecast.errors import ModelError
 from spikecast.graph.fanout import ADDED, UNIFORM, is_convolution
-from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON, Node, Program, Ref, refs, replace_refs, resolve
 from spikecast.graph.roles import Role, activations, matmul_operands, role_of, synapse_input
 
