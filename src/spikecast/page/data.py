@@ -135,7 +135,7 @@ class ReportData:
 
     def html(self) -> str:
         """The page."""
-        from spikecast.report.html import page
+        from spikecast.page.html import page
 
         return page(self)
 

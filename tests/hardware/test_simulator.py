@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.test_energy_counts import NETS, images
+from tests.measure.test_energy_counts import NETS, images
 from torch import Tensor, nn
 
 import spikecast

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.property.test_artifact_fuzz import NASTY
+from tests.storage.test_artifact_fuzz import NASTY
 
 from spikecast.errors import ArtifactError
 from spikecast.hardware.events.files import arrays_of, load_events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.property.test_graphs import Net
+from tests.network.test_random_graphs import Net
 
 from spikecast import Config, convert
 from spikecast.hardware.events.simulator import Simulator

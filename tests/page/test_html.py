@@ -13,11 +13,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from spikecast.page.html import SCRIPTS, best_of, embedded, page
 
 from spikecast.errors import ConfigError, MissingExtraError
 from spikecast.page import ReportData, write_plots
 from spikecast.page.data import Layer, NetworkData
+from spikecast.page.html import SCRIPTS, best_of, embedded, page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&${evil}$title"
 VOID = {"meta", "img", "br", "input", "link"}
