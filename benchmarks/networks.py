@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import spikecast
 from benchmarks.timing import Row, in_turns, ratio, single
 from spikecast import Config
-from spikecast.measure.energy import figures as energy
+from spikecast.measure import energy
 
 T, B = 8, 4
 GOALS = {"ResNet-34": 1.05, "VGG-16": 1.05, "ViT-Small": 1.3, "EVA02-Tiny": 1.4}

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 import spikecast.graph.execute.run
 from spikecast import Config, convert
 from spikecast.graph.capture.layout import keeps_form, owned_sources
-from spikecast.graph.execute.run import moving_values
 from spikecast.kernels import encode
 from spikecast.theory.neuron import Neuron
 from spikecast.theory.neuron import encode as oracle
@@ -46,7 +45,7 @@ def network():
 
 def test_what_may_be_overwritten(network) -> None:
     program = network[2].plan.program
-    owned = owned_sources(program, moving_values(program, False))
+    owned = owned_sources(program, program.flow.moving(False))
     by_name = {node.name: node for node in program.nodes}
     sources = {by_name[name].args[0].name for name in owned}
     for name in sources:

@@ -19,7 +19,7 @@ from spikecast.hardware.events._scatter import RING
 from spikecast.hardware.events.simulator import Simulator, totals
 from spikecast.hardware.events.stream import COLUMNS
 from spikecast.hardware.events.tables import Table, table_of
-from spikecast.measure.energy import figures as energy
+from spikecast.measure import energy
 from spikecast.measure.energy.tally import Tally
 from spikecast.measure.run import metered_run
 

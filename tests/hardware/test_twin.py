@@ -17,10 +17,12 @@ from torch import nn
 
 from spikecast import convert
 from spikecast.graph.program import NEURON
-from spikecast.hardware.twin import twin
+from spikecast.hardware import twin
 from spikecast.theory.coding import prediction
 
-_spec = importlib.util.spec_from_file_location("random_graphs", Path(__file__).with_name("test_graphs.py"))
+_spec = importlib.util.spec_from_file_location(
+    "random_graphs", Path(__file__).parents[1] / "network/test_random_graphs.py"
+)
 graphs = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(graphs)
 

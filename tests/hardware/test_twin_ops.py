@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from spikecast import Config, convert
 from spikecast.errors import ConfigError
 from spikecast.graph.structure import flatten
-from spikecast.hardware import Twin
-from spikecast.hardware.twin import twin
+from spikecast.hardware import Twin, twin
 from spikecast.hardware.twin.units import Unit, units
 
 CODINGS = pytest.mark.parametrize("coding", ["differential", "rate"])

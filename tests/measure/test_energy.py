@@ -11,8 +11,7 @@ from torch import Tensor, nn
 import spikecast
 from spikecast import Config
 from spikecast.errors import ConfigError, DataError
-from spikecast.measure import Costs, Energy
-from spikecast.measure.energy import figures as energy
+from spikecast.measure import Costs, Energy, energy
 from spikecast.measure.energy.tally import Line, Tally
 from spikecast.measure.run import metered_run
 

@@ -12,7 +12,6 @@ from torch.nn import functional
 
 import spikecast
 from spikecast import Config
-from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON, Node, Ref, refs, replace_refs, resolve
 from spikecast.graph.roles import Role, activations, matmul_operands, role_of
 from spikecast.measure.energy.meter import Meter
@@ -30,7 +29,7 @@ class Oracle:
     def __init__(self, snn: spikecast.SpikingNetwork, x: Tensor) -> None:
         self.snn, self.program = snn, snn.plan.program
         self.nodes = [n.name for n in self.program.nodes]
-        self.still = still_values(self.program)
+        self.still = self.program.flow.constant
         self.levels = {name: r.levels for name, r in snn.record(x, num_steps=T).items()}
         self.t = 1
         self.came_from: dict[str, Any] = {}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import spikecast
-from spikecast.measure.energy import figures as energy
+from spikecast.measure import energy
 from spikecast.paper import MODELS, Row, tables
 from spikecast.sources.models import Loaded, open_model
 

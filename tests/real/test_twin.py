@@ -17,7 +17,7 @@ from torch import Tensor
 
 import spikecast
 from spikecast import Config
-from spikecast.hardware.twin import twin
+from spikecast.hardware import twin
 
 pytestmark = pytest.mark.slow
 

@@ -245,7 +245,7 @@ def test_ops_off_the_list_are_refused(original: bytes, target: str, tmp_path: Pa
     network = artifact.network_from_document(document["network"], tensors)
     nodes = [dataclasses.replace(n, target=target) if n.op == "aten.linear" else n for n in network.plan.program.nodes]
     plan = dataclasses.replace(network.plan, program=network.plan.program.with_nodes(nodes))
-    broken = spikecast.SpikingNetwork(plan, network.config, network.thresholds, network.report)
+    broken = spikecast.SpikingNetwork(plan, network.config, network.neurons, network.thresholds, network.report)
     path = tmp_path / "net"
     with pytest.raises(SpikecastError) as caught:
         broken.save(path)

@@ -24,21 +24,11 @@ def plan(program: Program, config: Config, *, raw_inputs: bool = True) -> Plan:
     return _Planner(program, config, raw_inputs and not config.encode_input).plan()
 
 
-def still_values(program: Program) -> set[str]:
-    """Values that do not depend on the data: weights, sizes, and what is made of them."""
-    still = set(program.tensors)
-    for node in program.nodes:
-        is_size = node.meta is None
-        if is_size or all(name in still for name in node.inputs):
-            still.add(node.name)
-    return still
-
-
 class _Planner:
     def __init__(self, program: Program, config: Config, analog_input: bool) -> None:
         self.program, self.config, self.analog_input = program, config, analog_input
         self.metas = program.metas
-        self.still = still_values(program)
+        self.still = program.flow.constant
         self.roles = {n.name: role_of(n, self.metas, self.still) for n in program.nodes}
         self.by_name = {n.name: n for n in program.nodes}
         self.users = program.users

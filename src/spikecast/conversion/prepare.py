@@ -24,7 +24,7 @@ from spikecast.graph.program import Program
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.network.plan import Plan
 from spikecast.network.report import report_of
-from spikecast.network.spiking import Recapture, SpikingNetwork
+from spikecast.network.spiking import Recapture, SpikingNetwork, neuron_of
 
 
 @torch.no_grad()
@@ -46,7 +46,8 @@ def prepare(
         report.refuse_analog()
     device = next((t.device for t in program.tensors.values()), torch.device("cpu"))
     blank = {name: torch.ones((1,) * site.meta.rank, device=device) for name, site in planned.sites.items()}
-    network = SpikingNetwork(planned, config, blank, report)
+    neurons = {name: neuron_of(site, config) for name, site in planned.sites.items()}
+    network = SpikingNetwork(planned, config, neurons, blank, report)
     network.allow_recapture(part.recapture(axis))
     return network
 

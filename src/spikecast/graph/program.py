@@ -10,8 +10,8 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from torch import Tensor
 from spikecast.errors import ModelError
 from spikecast.graph.guards import Guard
 from spikecast.graph.structure import Structure
+
+if TYPE_CHECKING:
+    from spikecast.graph.flow import Flow
 
 NEURON = "spikecast.neuron"  # the one op that is ours: args (input,), kwargs {"site": name}
 
@@ -73,10 +76,15 @@ class Node:
     scope: str = ""
     meta: Meta | tuple[Meta | None, ...] | None = None
 
-    @property
+    @cached_property
     def inputs(self) -> list[str]:
         """Names of all values used, in order, each as often as it is used."""
         return [ref.name for ref in refs((self.args, dict(self.kwargs)))]
+
+    @property
+    def is_size(self) -> bool:
+        """Whether the op answers a size rather than a tensor."""
+        return self.target == SIZE or self.target.startswith(("size.", "python."))
 
     @property
     def op(self) -> str:
@@ -86,6 +94,21 @@ class Node:
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """One argument, wherever it was given."""
         return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+    def arguments(
+        self, look_up: Callable[[Ref], Any], device: torch.device | None = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the op is called with: a value for each reference, and `device` wherever a device is named."""
+        args, kwargs = replace_refs(self.args, look_up), replace_refs(dict(self.kwargs), look_up)
+        if device is None:
+            return args, kwargs
+        args = tuple(device if isinstance(a, torch.device) else a for a in args)
+        return args, kwargs | {"device": device} if "device" in kwargs else kwargs
+
+    def call(self, look_up: Callable[[Ref], Any], device: torch.device | None = None) -> Any:
+        """The op's result on what `look_up` answers for its references, in their order."""
+        args, kwargs = self.arguments(look_up, device)
+        return resolve(self.target)(*args, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -138,6 +161,13 @@ class Program:
     def output_names(self) -> list[str]:
         return [ref.name for ref in refs(self.outputs)]
 
+    @cached_property
+    def flow(self) -> Flow:
+        """What can be said of the program before any tensor is there, found once."""
+        from spikecast.graph.flow import Flow
+
+        return Flow(self)
+
 
 def refs(value: Any) -> Iterator[Ref]:
     """All references inside nested arguments, in order."""
@@ -173,6 +203,7 @@ def renamed(node: Node, names: Mapping[str, str]) -> Node:
     return dataclasses.replace(node, args=replace_refs(node.args, swap), kwargs=replace_refs(dict(node.kwargs), swap))
 
 
+@cache
 def resolve(target: str) -> Callable[..., Any]:
     """The function behind an op's name."""
     if target in SIZE_OPS:

@@ -6,11 +6,11 @@ An op that is not here is treated as NONLINEAR and reported as unknown; nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any
 
-from spikecast.graph.program import Meta, Node, Ref
+from spikecast.graph.program import NEURON, Meta, Node, Ref
 
 
 class Role(Enum):
@@ -25,6 +25,7 @@ class Role(Enum):
     SYNAPSE = "synapse"  # weights times activations: fed by spikes
     RECTIFIER = "rectifier"  # a clamp to an interval around 0: becomes a neuron
     NONLINEAR = "nonlinear"  # anything else: a graded unit
+    NEURON = "neuron"  # sends spikes
 
 
 def _table(groups: Mapping[Role, str]) -> dict[str, Role]:
@@ -77,12 +78,14 @@ _FACTORIES = {"aten.new_ones", "aten.new_zeros", "aten.new_full", "aten.zeros_li
 _PADS = {"aten.pad", "aten.constant_pad_nd"}
 
 
-def role_of(node: Node, metas: Mapping[str, Any], still: set[str]) -> Role | None:
+def role_of(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Role | None:
     """The role of an op given which of its inputs are activations; None where the table does not know it.
 
     `still` holds the values that depend on no input: weights and what is made of them.
     """
-    if node.target.startswith(("size.", "python.", "aten.sym_size")):
+    if node.target == NEURON:
+        return Role.NEURON
+    if node.is_size:
         return Role.CONTROL
     active = activations(node, metas, still)
     if node.target == "getitem":
@@ -117,7 +120,7 @@ def _weights(node: Node) -> list[Ref]:
     return [a for a in node.args[1:2] if isinstance(a, Ref)]
 
 
-def activations(node: Node, metas: Mapping[str, Any], still: set[str]) -> list[str]:
+def activations(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> list[str]:
     """The floating-point inputs of an op that depend on the network's input; x·x uses two."""
     return [n for n in node.inputs if n not in still and _is_float(metas.get(n))]
 
@@ -167,7 +170,7 @@ def matmul_operands(node: Node) -> list[Ref]:
     return [r for r in node.args[first : first + 2] if isinstance(r, Ref)]
 
 
-def synapse_input(node: Node, metas: Mapping[str, Any], still: set[str]) -> Ref:
+def synapse_input(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Ref:
     """The data input of a weighted op."""
     if ROLES.get(node.op) is Role.MATMUL:
         active = set(activations(node, metas, still))

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.graph.capture.clean import evaluate, is_size
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Meta, Program, Ref
 
@@ -56,7 +55,7 @@ def with_sizes(program: Program, tensors: Sequence[Tensor], leaves: list[Any]) -
         return leaves
     values: dict[str, Any] = {spec.name: tensor for spec, tensor in zip(program.inputs, tensors, strict=True)}
     for node in program.nodes:
-        if is_size(node) and all(name in values for name in node.inputs):
-            values[node.name] = evaluate(node, values)
+        if node.is_size and all(name in values for name in node.inputs):
+            values[node.name] = node.call(lambda ref: values[ref.name])
     sized = [out.name if isinstance(out, Ref) and program.metas[out.name] is None else "" for out in program.outputs]
     return [values.get(name, leaf) for name, leaf in zip(sized, leaves, strict=True)]

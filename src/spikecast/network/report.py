@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from spikecast.conversion.planning import still_values
 from spikecast.errors import StrictError
 from spikecast.graph.macs import macs
 from spikecast.graph.program import NEURON, Program
@@ -113,7 +112,7 @@ def report_of(plan: Plan, original: Program, *, foldable: bool = True, notes: tu
     metas = original.metas
     by_source = {n.name: n.kwargs["site"] for n in plan.program.nodes if n.target == NEURON}
     fed_by = _feeding_sites(plan)
-    still = still_values(original)
+    still = original.flow.constant
     rows: list[Row] = []
     for node in original.nodes:
         role = plan.roles[node.name]

@@ -34,11 +34,18 @@ class SpikingNetwork(nn.Module):
     `snn(x)` answers after all steps, `snn.run(x)` after each; see `steps`, `anytime` and `record` for more.
     """
 
-    def __init__(self, plan: Plan, config: Config, thresholds: Mapping[str, Tensor], report: Report) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        config: Config,
+        neurons: Mapping[str, Neuron],
+        thresholds: Mapping[str, Tensor],
+        report: Report,
+    ) -> None:
         super().__init__()
         self.config, self.report = config, report
         self.sites: dict[str, Site] = dict(plan.sites)
-        self.neurons = {name: neuron_of(site, config) for name, site in plan.sites.items()}
+        self.neurons: dict[str, Neuron] = dict(neurons)
         self.weights, self.theta = _Tensors(plan.program.tensors), _Tensors(thresholds)
         self.plans: list[Plan] = [plan]
         self._recapture: tuple[Recapture, ...] = ()  # in a tuple, so that no module inside is registered as ours

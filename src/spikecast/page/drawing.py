@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON, Node
 from spikecast.graph.roles import Role, activations, role_of
 from spikecast.network.plan import Plan
@@ -76,7 +75,7 @@ def drawing(network: SpikingNetwork) -> list[GraphNode]:
 def _contracted(plan: Plan) -> tuple[list[tuple[Node, Role | None]], dict[str, str]]:
     """The ops that are drawn with their roles, and for each op that only moves a value, what it moved."""
     program = plan.program
-    metas, still = program.metas, still_values(program)
+    metas, still = program.metas, program.flow.constant
     drawn: list[tuple[Node, Role | None]] = []
     source: dict[str, str] = {}
     for node in program.nodes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from spikecast.conversion.planning import still_values
 from spikecast.costs import COSTS
 from spikecast.graph.program import NEURON
 from spikecast.graph.roles import role_of
@@ -30,7 +29,7 @@ def layers(snn: Any, energy: Energy, agreement: Agreement | None) -> list[Layer]
     found: list[Layer] = []
     for prefix, network in parts_of(snn).items():
         program, rows = network.plan.program, {row.op: row for row in network.report.rows}
-        metas, still = program.metas, still_values(program)
+        metas, still = program.metas, program.flow.constant
         for node in program.nodes:
             key = prefix + node.name
             if key not in priced["paper"]:

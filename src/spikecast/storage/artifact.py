@@ -28,7 +28,7 @@ from spikecast.graph.program import NEURON
 from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan, Site
 from spikecast.network.report import Report, Row
-from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork, neuron_of
 from spikecast.storage import codec
 from spikecast.storage.codec import Json, fields, items, short, typed, whole
 from spikecast.storage.files import replacing
@@ -113,7 +113,8 @@ def network_from_document(
     if any(config.at(name) is None for name in theta):
         raise ArtifactError("its configuration leaves a site analog that has neurons")
     try:
-        network = SpikingNetwork(read_plans[0], config, theta, _report(report))
+        neurons = {name: neuron_of(site, config) for name, site in read_plans[0].sites.items()}
+        network = SpikingNetwork(read_plans[0], config, neurons, theta, _report(report))
     except KeyError as error:  # a buffer cannot have this name
         raise ArtifactError(f"a tensor has a name that cannot be used: {error}") from None
     network.about = typed(about, dict, "about")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.graph.program import GETITEM, SIZE, Meta, Node, Program, Ref, renamed, replace_refs, resolve
+from spikecast.graph.program import GETITEM, Meta, Node, Program, Ref, renamed, replace_refs, resolve
 
 _COPIES = {"aten.clone", "aten.contiguous", "aten.alias", "aten.detach", "aten.lift_fresh_copy", "aten.lift_fresh"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default"}
@@ -68,7 +68,7 @@ def fold_constants(program: Program) -> Program:
             if not foldable:
                 kept.append(node)
                 continue
-            constants[node.name] = evaluate(node, constants)
+            constants[node.name] = node.call(lambda ref: constants[ref.name])
     used = {name for node in kept for name in node.inputs} | set(program.output_names)
     tensors = {name: value for name, value in constants.items() if isinstance(value, Tensor) and name in used}
     sizes = {name: value for name, value in constants.items() if not isinstance(value, Tensor) and name in used}
@@ -88,16 +88,6 @@ def _is_repeatable(node: Node) -> bool:
     function = resolve(node.target) if not node.target.startswith("python.") else None
     tags = getattr(function, "tags", [])
     return function is not None and torch.Tag.nondeterministic_seeded not in tags
-
-
-def evaluate(node: Node, values: dict[str, Any]) -> Any:
-    """The result of one op."""
-
-    def swap(ref: Ref) -> Any:
-        return values[ref.name]
-
-    args, kwargs = replace_refs(node.args, swap), replace_refs(dict(node.kwargs), swap)
-    return resolve(node.target)(*args, **kwargs)
 
 
 def merge_equal(program: Program) -> Program:
@@ -178,8 +168,3 @@ class Rewriter:
                 self.nodes.append(node if new is None else new)
         program = self.program.with_nodes(self.nodes, tensors=self.tensors)
         return drop_dead(_with_renamed_outputs(program, self.names))
-
-
-def is_size(node: Node) -> bool:
-    """Whether the op answers a size rather than a tensor."""
-    return node.target == SIZE or node.target.startswith(("size.", "python."))

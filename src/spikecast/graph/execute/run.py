@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.capture.clean import is_size
 from spikecast.graph.capture.layout import IN_PLACE, keeps_form, owned_sources
 from spikecast.graph.program import NEURON, SIZE, Meta, Node, Program, Ref, replace_refs, resolve
 
@@ -43,10 +42,10 @@ class Execution:
     def __init__(self, program: Program, tensors: Mapping[str, Tensor], *, moving_inputs: bool = False) -> None:
         self.program, self.tensors = program, tensors
         self.metas = program.metas
-        self.moving = moving_values(program, moving_inputs)
+        self.moving = program.flow.moving(moving_inputs)
         self.moving_inputs = [i.name for i in program.inputs] if moving_inputs else []
         self.still = [n for n in program.nodes if n.name not in self.moving]
-        self.steps = [n for n in program.nodes if n.name in self.moving or is_size(n)]
+        self.steps = [n for n in program.nodes if n.name in self.moving or n.is_size]
         self.env: dict[str, Any] = {}
         self.outer: dict[str, int] = {}  # how often the batch repeats inside its axis, where that is not 1
         self.batch = 0
@@ -257,15 +256,6 @@ def _bytes_held(env: Mapping[str, Any]) -> int:
                 storage = tensor.untyped_storage()
                 sizes[storage.data_ptr()] = storage.nbytes()
     return sum(sizes.values()) + max(sizes.values(), default=0)
-
-
-def moving_values(program: Program, moving_inputs: bool) -> set[str]:
-    """Names of the values that differ from step to step."""
-    moving = {i.name for i in program.inputs} if moving_inputs else set()
-    for node in program.nodes:
-        if node.target == NEURON or any(name in moving for name in node.inputs):
-            moving.add(node.name)
-    return moving
 
 
 def _used_by(nodes: Iterable[Node]) -> set[str]:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError, ModelError
-from spikecast.graph.execute.run import moving_values
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program, Ref, resolve
 from spikecast.graph.roles import Role, activations, role_of
 from spikecast.hardware.circuit.forms import Forms, Frame, arguments
@@ -47,7 +46,7 @@ class Circuit:
         self.batch = self._batch()
         self.forms = Forms(self.program, self.tensors, self.sizes, snn.device or torch.device("cpu"))
         self.still = self.forms.still
-        self.moving = moving_values(self.program, False)
+        self.moving = self.program.flow.moving(False)
         self.by_name = {node.name: node for node in self.program.nodes}
         self.roles = {n.name: role_of(n, self.program.metas, self.still) for n in self.program.nodes}
         self.sources: dict[str, Source] = {}  # by value

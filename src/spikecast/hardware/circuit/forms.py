@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from spikecast.conversion.planning import still_values
 from spikecast.graph.program import NEURON, Node, Program, Ref, replace_refs, resolve
 
 
@@ -26,7 +25,7 @@ class Forms:
         self, program: Program, tensors: Mapping[str, Tensor], sizes: Sequence[Sequence[int]], device: torch.device
     ) -> None:
         self.program, self.tensors, self.sizes, self.device = program, tensors, sizes, device
-        self.still = still_values(program)
+        self.still = program.flow.constant
         self._frames: dict[int, Frame] = {}
 
     def frame(self, batch: int) -> Frame:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from spikecast.conversion.planning import still_values
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program, Ref, replace_refs, resolve
 from spikecast.graph.roles import ROLES, Role, role_of
 
@@ -38,7 +37,7 @@ class Unit(Enum):
 
 def units(program: Program) -> dict[str, Unit]:
     """The unit of each op. An op that the table of roles does not know is a graded unit."""
-    metas, still = program.metas, still_values(program)
+    metas, still = program.metas, program.flow.constant
     fixed = still | {i.name for i in program.inputs if not is_wire(i.meta)}
     found: dict[str, Unit] = {}
     for node in program.nodes:

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Size, Tensor
 
-from spikecast.conversion.planning import still_values
 from spikecast.errors import ModelError
 from spikecast.graph.fanout import ADDED, UNIFORM, is_convolution
 from spikecast.graph.program import NEURON, Node, Program, Ref, refs, replace_refs, resolve
@@ -51,7 +50,7 @@ class Wiring:
 
 def wiring(program: Program) -> Wiring:
     """Read off the program alone: a network that was loaded from a file has it too."""
-    metas, still = program.metas, still_values(program)
+    metas, still = program.metas, program.flow.constant
     spikes = {node.name for node in program.nodes if node.target == NEURON}
     carried, found = set(spikes), Wiring()
     for node in program.nodes:
