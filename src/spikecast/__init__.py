@@ -10,15 +10,16 @@ from spikecast.errors import SpikecastError
 
 if TYPE_CHECKING:
     from spikecast import measure
-    from spikecast.conversion.pipeline import convert, load
+    from spikecast.conversion.pipeline import convert
     from spikecast.network.spiking import SpikingNetwork
+    from spikecast.storage.artifact import load
 
 __all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure"]
 
 _HOMES = {
     "SpikingNetwork": "spikecast.network.spiking",
     "convert": "spikecast.conversion.pipeline",
-    "load": "spikecast.conversion.pipeline",
+    "load": "spikecast.storage.artifact",
 }
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, overload
 
@@ -16,10 +15,9 @@ from spikecast.conversion.calibrate import Calibration
 from spikecast.conversion.prepare import prepare
 from spikecast.conversion.search import SAMPLES, Search
 from spikecast.conversion.shared import same_everywhere, shared_out
-from spikecast.errors import ArtifactError, ConfigError
-from spikecast.network.regions import RegionNetwork, convert_regions, regions_from_document
+from spikecast.errors import ConfigError
+from spikecast.network.regions import RegionNetwork, convert_regions
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.storage import artifact
 
 
 @overload
@@ -139,20 +137,3 @@ def _joined(few: Sequence[Call], axis: int) -> Call:
         return args, {k: join([c[1][k] for c in few]) for k in few[0][1]}
     except (RuntimeError, KeyError, IndexError):
         return few[0]
-
-
-def load(
-    path: str | os.PathLike[str], *, model: nn.Module | None = None, device: str | torch.device | None = None
-) -> Any:
-    """The network in a file, as `save` wrote it; on the CPU unless a device is given.
-
-    A network that was converted by region needs the `model` whose regions it stands in for; any other needs no code.
-    """
-
-    def read_regions(body: Any, tensors: Mapping[str, Tensor], place: torch.device) -> RegionNetwork:
-        return regions_from_document(body, tensors, place, model)
-
-    network = artifact.load(path, device=device, readers={"regions": read_regions})
-    if model is not None and isinstance(network, SpikingNetwork):
-        raise ArtifactError(f"{path} holds a whole network, which needs no model; leave model= out")
-    return network

@@ -21,15 +21,13 @@ from spikecast.conversion.calibrate import Calibration
 from spikecast.conversion.prepare import Part, prepare
 from spikecast.conversion.search import Search
 from spikecast.conversion.shared import same_everywhere, shared_out
-from spikecast.errors import ArtifactError, DataError, ModelError
+from spikecast.errors import DataError, ModelError
 from spikecast.graph.execute.run import Execution, NeuronFunction, Watch
 from spikecast.graph.structure import unflatten
 from spikecast.network.plan import Plan
 from spikecast.network.report import Report
 from spikecast.network.spiking import SpikingNetwork, checked_steps
 from spikecast.network.states import NeuronStates
-from spikecast.storage import artifact
-from spikecast.storage.codec import fields, items, typed
 
 
 class Region(nn.Module):
@@ -243,14 +241,9 @@ class RegionNetwork(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write the regions to one file; `spikecast.load(path, model=...)` puts them back into the model."""
-        store = artifact.TensorStore()
-        order = next(iter(self)).captured
-        body = {
-            "about": self.about,
-            "config": self.config.to_json(),
-            "regions": [[name, artifact.network_to_document(self.networks[name], store, f"{name}/")] for name in order],
-        }
-        artifact.write(path, "regions", body, store)
+        from spikecast.storage.artifact import save_regions
+
+        save_regions(self, path)
 
     def extra_repr(self) -> str:
         return f"regions {', '.join(region.name for region in self)}; T={self.config.num_steps}"
@@ -300,30 +293,20 @@ def convert_regions(
     return network
 
 
-def regions_from_document(
-    body: Any, tensors: Mapping[str, Tensor], device: torch.device, model: nn.Module | None
+def regions_of(
+    model: nn.Module, networks: Mapping[str, SpikingNetwork], config: Config, about: dict[str, Any]
 ) -> RegionNetwork:
-    """Saved regions, put back into the model they were taken from."""
-    if model is None:
-        raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
-    known = {"about": {}, **typed(body, dict, "regions")}
-    about, config_data, entries = fields(known, "regions", "about", "config", "regions")
-    config = Config.from_json(typed(config_data, dict, "the configuration"))
-    documents: dict[str, Any] = {}
-    for entry in items(entries, "regions", list):
-        if len(entry) != 2:
-            raise ArtifactError("a region is not a name and a network")
-        documents[typed(entry[0], str, "a region's name")] = entry[1]
-    order = list(documents)
-    parts = {name: submodule(model, name) for name in _checked_names(order)}
+    """The network of a model whose regions, in the order they are called, have been converted before."""
+    order = _checked_names(list(networks))
+    parts = {name: submodule(model, name) for name in order}
     regions = {name: Region(name, part, config, order) for name, part in parts.items()}
     for name, region in regions.items():
-        network = artifact.network_from_document(documents[name], tensors, device)
+        network = networks[name]
         axis = next((i.meta.batch_axis for i in network.plan.program.inputs), None) or 0
         network.allow_recapture(Part(parts[name], config, name, name == order[0]).recapture(axis))
         region.network = network
-    whole = RegionNetwork(model, regions, config).to(device)
-    whole.about = typed(about, dict, "about")
+    whole = RegionNetwork(model, regions, config)
+    whole.about = about
     return whole
 
 

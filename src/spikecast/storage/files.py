@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from spikecast.errors import SpikecastError
+from spikecast.errors import ArtifactError, SpikecastError, first_line
 
 
 @contextmanager
@@ -39,3 +39,12 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> Path:
     except OSError as error:
         raise SpikecastError(f"cannot write {path}: {error.strerror or error}; give another place") from error
     return target
+
+
+@contextmanager
+def blaming(what: str, remedy: str, kind: type[Exception] = SpikecastError) -> Iterator[None]:
+    """One line that begins with the file and ends with what to do, for whatever was found wrong inside."""
+    try:
+        yield
+    except (kind, RecursionError) as error:
+        raise ArtifactError(f"{what}: {first_line(error)}; {remedy}") from None
