@@ -290,7 +290,7 @@ def test_arguments_of_every_kind() -> None:
         torch.strided,
         (),
     )
-    text = schema.encoded(schema.Tuple(codec.encode_all((*values, *more))))
+    text = schema.encoded(codec.encode((*values, *more)))
     assert same(codec.decode(schema.decoded(text, schema.Tuple), CPU), (*values, *more))
     assert str(codec.decode(codec.encode(float("nan")), CPU)) == "nan"
     assert codec.decode(codec.encode(torch.device("cuda:1")), CPU) == CPU

@@ -336,7 +336,7 @@ DEEP = functools.reduce(lambda inner, _: [inner], range(300), [])
         (put("body", "kind", value="regions"), r"unknown field `report` - at `\$.body`"),
         (put("body", "kind", value="os"), r"Invalid value 'os' - at `\$.body.kind`"),
         (put("extra", value=1), "unknown field `extra`"),
-        (put("versions", value={"spikecast": 1, "torch": "2"}), r"`str`, got `int` - at `\$.versions.spikecast`"),
+        (put("versions", value={"spikecast": 1, "torch": "2"}), r"`str`, got `int` - at `\$.versions\[...\]`"),
         (put("body", "config", "num_steps", value=0), "num_steps=0 must be"),
         (put("body", "config", "more", value=0), "unknown setting 'more'"),
         (put("body", "config", "overrides", value={"*": None}), "leaves a site analog that has neurons"),

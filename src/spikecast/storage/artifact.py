@@ -7,9 +7,8 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +18,6 @@ from spikecast.errors import ArtifactError, ConfigError, first_line
 from spikecast.graph.program import NEURON
 from spikecast.network.plan import Plan, Site
 from spikecast.network.regions import RegionNetwork, regions_of
-from spikecast.network.report import Report, Row
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.storage import codec, container, schema
 from spikecast.storage.files import blaming
@@ -28,6 +26,7 @@ from spikecast.storage.tensors import TensorStore, find, sealed
 from spikecast.theory.neuron import Neuron
 
 MAX_MATCHES = 10**6  # of overrides against site names, each of which takes its time
+_SETTINGS = schema.Neuron.__struct_fields__[1:]
 _CPU = torch.device("cpu")
 _THRESHOLD_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -46,7 +45,7 @@ def save_regions(network: RegionNetwork, path: str | os.PathLike[str]) -> None:
     with blaming(f"{path} is not written", "save a network without it"):
         order = [region.name for region in sorted(network, key=lambda region: region.order)]
         parts = network.networks
-        regions = tuple(schema.Region(name, network_to_record(parts[name], store, f"{name}/")) for name in order)
+        regions = {name: network_to_record(parts[name], store, f"{name}/") for name in order}
         body = schema.Regions(_plain(network.about), network.config.to_json(), regions)
         text = document_of(body, store)
     container.write(path, text, store.tensors)
@@ -70,17 +69,16 @@ def load(
         if model is None:
             raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
         config = Config.from_json(body.config)
-        networks = {region.name: network_from_record(region.network, tensors, place) for region in body.regions}
-        if len(networks) != len(body.regions):
-            raise ArtifactError("two regions have one name")
+        networks = {name: network_from_record(part, tensors, place) for name, part in body.regions.items()}
         return regions_of(model, networks, config, body.about).to(place)
 
 
 def document_of(body: schema.Network | schema.Regions, store: TensorStore) -> str:
     """The sealed text of a document; what would be refused when it is loaded is refused now."""
-    versions = schema.Versions(__version__, str(torch.__version__))
+    versions = {"spikecast": __version__, "torch": str(torch.__version__)}
     text = schema.encoded(schema.Document(schema.FORMAT, versions, body))
-    for network in [body] if isinstance(body, schema.Network) else [region.network for region in body.regions]:
+    read = schema.decoded(text, schema.Document).body
+    for network in [read] if isinstance(read, schema.Network) else read.regions.values():
         _parts(network, store.tensors, _CPU)
     return sealed(text, store.digests)
 
@@ -92,68 +90,46 @@ def network_to_record(network: SpikingNetwork, store: TensorStore, prefix: str =
         # What a run would use, not what was captured: `.to` and `load_state_dict` may have changed it.
         program = dataclasses.replace(plan.program, tensors=network.execution(plan.program).tensors)
         plans.append(_plan_to_record(dataclasses.replace(plan, program=program), store, f"{prefix}weights/"))
-    neurons = {
-        site: schema.Neuron(
-            threshold=_plainly(store, f"{prefix}thresholds/{site}", network.threshold(site)),
-            coding=neuron.coding,
-            num_levels=neuron.num_levels,
-            signed=neuron.signed,
-            firing_boundary=neuron.firing_boundary,
-            initial_potential=neuron.initial_potential,
-        )
-        for site, neuron in network.neurons.items()
-    }
-    report = network.report
-    rows = tuple(schema.Row(**dataclasses.asdict(row)) for row in report.rows)
-    said = schema.Report(rows, report.num_sites, report.foldable, report.notes)
-    return schema.Network(_plain(network.about), network.config.to_json(), said, neurons, tuple(plans))
-
-
-def _plainly(store: TensorStore, name: str, tensor: Tensor) -> str:
-    """Keep a tensor in the usual order: a file gives thresholds no strides, which could make few numbers many."""
-    key = store.add(name, tensor.clone(memory_format=torch.contiguous_format))
-    assert isinstance(key, str)
-    return key
+    neurons = {}
+    for site, neuron in network.neurons.items():
+        # In the usual order: a file gives thresholds no strides, with which few numbers could be many.
+        value = network.threshold(site).clone(memory_format=torch.contiguous_format)
+        key = store.add(f"{prefix}thresholds/{site}", value)
+        neurons[site] = schema.Neuron(key, *(getattr(neuron, name) for name in _SETTINGS))
+    return schema.Network(_plain(network.about), network.config.to_json(), network.report, neurons, tuple(plans))
 
 
 def network_from_record(
     record: schema.Network, tensors: Mapping[str, Tensor], device: torch.device = _CPU
 ) -> SpikingNetwork:
     """The network again, from what `network_to_record` made."""
-    parts = _parts(record, tensors, device)
-    network = SpikingNetwork(parts.plans[0], parts.config, parts.neurons, parts.thresholds, parts.report)
+    plans, config, neurons, thresholds = _parts(record, tensors, device)
+    network = SpikingNetwork(plans[0], config, neurons, thresholds, record.report)
     network.about = record.about
-    network.plans += parts.plans[1:]  # they share their weights already, by the keys of their tensors
+    network.plans += plans[1:]  # they share their weights already, by the keys of their tensors
     return network
 
 
-class _Parts(NamedTuple):
-    plans: list[Plan]
-    config: Config
-    neurons: dict[str, Neuron]
-    thresholds: dict[str, Tensor]
-    report: Report
-
-
-def _parts(record: schema.Network, tensors: Mapping[str, Tensor], device: torch.device) -> _Parts:
+def _parts(
+    record: schema.Network, tensors: Mapping[str, Tensor], device: torch.device
+) -> tuple[list[Plan], Config, dict[str, Neuron], dict[str, Tensor]]:
     """What a network is made of, every part checked."""
     found = cache(partial(find, tensors=tensors))  # a tensor that several plans hold is one again
     plans = [_plan_from_record(plan, found, device) for plan in record.plans]
     sites = plans[0].sites
     if any(plan.sites.keys() != record.neurons.keys() for plan in plans):
         raise ArtifactError("its neurons are not those of its sites")
-    settings = {name: msgspec.structs.asdict(neuron) for name, neuron in record.neurons.items()}
-    keys = {name: own.pop("threshold") for name, own in settings.items()}
-    neurons = {name: Neuron(**own, lower=sites[name].lower, upper=sites[name].upper) for name, own in settings.items()}
-    for key in set(keys.values()):
-        _check_threshold(key, found(key))
-    for name, key in keys.items():
-        if tensors[key].dim() > sites[name].meta.rank:
+    neurons, thresholds = {}, {}
+    for name, site in sites.items():
+        own = record.neurons[name]
+        settings = {field: getattr(own, field) for field in _SETTINGS}
+        neurons[name] = Neuron(**settings, lower=site.lower, upper=site.upper)
+        thresholds[name] = value = found(own.threshold)
+        if value.dim() > site.meta.rank:
             raise ArtifactError(f"the thresholds of {short(name)} have more axes than its neurons")
-    rows = tuple(Row(**msgspec.structs.asdict(row)) for row in record.report.rows)
-    report = Report(rows, record.report.num_sites, record.report.foldable, record.report.notes)
-    thresholds = {name: found(keys[name]) for name in sites}
-    return _Parts(plans, _config(record.config, sites), neurons, thresholds, report)
+    for key in {own.threshold for own in record.neurons.values()}:  # once each, however many sites name it
+        _check_threshold(key, found(key))
+    return plans, _config(record.config, sites), neurons, thresholds
 
 
 def _config(data: Mapping[str, Any], sites: Mapping[str, Site]) -> Config:

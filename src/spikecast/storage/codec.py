@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 import torch
@@ -25,6 +25,7 @@ Find = Callable[[str | schema.Strided], Tensor]
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(schema.Dtype)}
 _OBJECTS = {name: getattr(torch, name) for name in get_args(schema.TorchName)}
 _NAMES = {value: name for name, value in _OBJECTS.items()}
+_DEVICE = schema.Torch("device")
 
 
 def encode(value: Any) -> schema.Argument:
@@ -36,18 +37,14 @@ def encode(value: Any) -> schema.Argument:
     if isinstance(value, Ref):
         return schema.Use(value.name)
     if type(value) in (tuple, torch.Size):
-        return schema.Tuple(encode_all(value))
+        return schema.Tuple(tuple(map(encode, value)))
     if type(value) is list:
-        return schema.List(encode_all(value))
+        return schema.List(tuple(map(encode, value)))
     if isinstance(value, torch.device):
-        return schema.Device()
+        return _DEVICE
     if isinstance(value, torch.dtype | torch.layout | torch.memory_format) and value in _NAMES:
         return schema.Torch(_NAMES[value])
     raise ArtifactError(f"an argument of type {type(value).__name__} ({short(str(value))}) cannot be saved")
-
-
-def encode_all(values: Any) -> tuple[schema.Argument, ...]:
-    return tuple(encode(value) for value in values)
 
 
 def decode(value: schema.Argument, device: torch.device) -> Any:
@@ -62,9 +59,7 @@ def decode(value: schema.Argument, device: torch.device) -> Any:
         case schema.Special():
             return float(value.value)
         case schema.Torch():
-            return _OBJECTS[value.name]
-        case schema.Device():
-            return device
+            return device if value == _DEVICE else _OBJECTS[value.name]
     return value
 
 
@@ -74,7 +69,7 @@ def decode_all(values: tuple[schema.Argument, ...], device: torch.device) -> tup
 
 def encode_meta(meta: Meta) -> schema.Meta:
     """The form of one tensor."""
-    return schema.Meta(tuple(meta.shape), _NAMES[meta.dtype], meta.batch_axis)
+    return schema.Meta(tuple(meta.shape), _NAMES.get(meta.dtype, str(meta.dtype)), meta.batch_axis)
 
 
 def decode_meta(meta: schema.Meta) -> Meta:
@@ -91,14 +86,6 @@ def _each(meta: Any, change: Callable[[Any], Any]) -> Any:
     return None if meta is None else change(meta)
 
 
-def _form(structure: Structure) -> schema.Structure:
-    """A structure as a record; the class of what cannot be one is refused when the record is written."""
-    try:
-        return msgspec.convert(structure, type=schema.Structure)  # type: ignore[no-any-return]
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"the form of a call or an answer cannot be saved ({error})") from None
-
-
 def _count_leaves(form: Structure) -> int:
     if form["kind"] == "leaf":
         return 1
@@ -106,7 +93,7 @@ def _count_leaves(form: Structure) -> int:
 
 
 def program_to_record(program: Program, store: Callable[[str, Tensor], Any]) -> schema.Program:
-    """A program as a record; `store` takes each tensor and answers what finds it again."""
+    """A program as a record, not yet checked; `store` takes each tensor and answers what finds it again."""
     return schema.Program(
         inputs=tuple(schema.Input(i.name, tuple(i.dims), encode_meta(i.meta)) for i in program.inputs),
         tensors={name: store(name, tensor) for name, tensor in program.tensors.items()},
@@ -114,18 +101,18 @@ def program_to_record(program: Program, store: Callable[[str, Tensor], Any]) -> 
             schema.Node(
                 name=node.name,
                 op=node.target,
-                args=encode_all(node.args),
+                args=tuple(map(encode, node.args)),
                 kwargs={name: encode(value) for name, value in node.kwargs.items()},
                 scope=node.scope,
                 meta=_each(node.meta, encode_meta),
             )
             for node in program.nodes
         ),
-        outputs=encode_all(program.outputs),
-        call=_form(program.input_structure["form"]),
-        constants=encode_all(program.input_structure["constants"]),
-        answer=_form(program.output_structure),
-        guards=encode_all(program.guards),
+        outputs=tuple(map(encode, program.outputs)),
+        call=program.input_structure["form"],
+        constants=tuple(map(encode, program.input_structure["constants"])),
+        answer=cast(Any, program.output_structure),
+        guards=tuple(map(encode, program.guards)),
         batch_symbols=tuple(program.batch_symbols),
         registered={},
     )

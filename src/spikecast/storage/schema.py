@@ -10,6 +10,7 @@ import msgspec
 from spikecast.config import Coding
 from spikecast.errors import ArtifactError, first_line
 from spikecast.graph.roles import Role
+from spikecast.network.report import Report
 
 T = TypeVar("T")
 
@@ -29,7 +30,8 @@ Dtype = Literal[
     "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
 ]
 # fmt: on
-TorchName = Literal[Dtype, "strided", "contiguous_format", "preserve_format", "channels_last", "channels_last_3d"]
+Format = Literal["contiguous_format", "preserve_format", "channels_last", "channels_last_3d"]
+TorchName = Literal[Dtype, Format, "strided", "device"]  # the device that the network is loaded to
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,62 +67,53 @@ class Torch(Item, frozen=True, tag="torch"):
     name: TorchName
 
 
-class Device(Item, frozen=True, tag="device"):
-    """Wherever the network is loaded to."""
-
-
-Argument = None | bool | Whole | float | str | Use | Tuple | List | Special | Torch | Device
+Argument = None | bool | Whole | float | str | Use | Tuple | List | Special | Torch
 Number = float | Special
 
 
 # -- the form of arguments and answers, as graph.structure has it
 
 
-class Form(Record, frozen=True, tag_field="kind"):
-    """What holds leaves together."""
-
-
-class Leaf(Form, frozen=True, tag="leaf"):
+class Leaf(Record, frozen=True, tag_field="kind", tag="leaf"):
     pass
 
 
-class ListForm(Form, frozen=True, tag="list"):
-    items: list[Structure]
+class ListForm(Record, frozen=True, tag_field="kind", tag="list"):
+    items: list[Form]
 
 
-class TupleForm(Form, frozen=True, tag="tuple"):
-    items: list[Structure]
+class TupleForm(ListForm, frozen=True, tag="tuple"):
+    pass
 
 
 class Entry(Record, frozen=True, array_like=True):
     key: str | Whole | bool
-    value: Structure
+    form: Form
 
 
-class DictForm(Form, frozen=True, tag="dict"):
+class DictForm(Record, frozen=True, tag_field="kind", tag="dict"):
     items: list[Entry]
 
 
-class OrderedForm(Form, frozen=True, tag="ordered"):
-    items: list[Entry]
+class OrderedForm(DictForm, frozen=True, tag="ordered"):
+    pass
 
 
 class Field(Record, frozen=True, array_like=True):
     name: str
-    value: Structure
+    form: Form
 
 
-class NamedForm(Form, frozen=True, tag="namedtuple"):
+class NamedForm(Record, frozen=True, tag_field="kind", tag="namedtuple"):
     class_: str = msgspec.field(name="class")
     items: list[Field]
 
 
-class DataclassForm(Form, frozen=True, tag="dataclass"):
-    class_: str = msgspec.field(name="class")
-    items: list[Field]
+class DataclassForm(NamedForm, frozen=True, tag="dataclass"):
+    pass
 
 
-Structure = Leaf | ListForm | TupleForm | DictForm | OrderedForm | NamedForm | DataclassForm
+Form = Leaf | ListForm | TupleForm | DictForm | OrderedForm | NamedForm | DataclassForm
 
 
 # -- a program
@@ -160,9 +153,9 @@ class Program(Record, frozen=True):
     tensors: dict[str, str | Strided]
     nodes: tuple[Node, ...]
     outputs: tuple[Argument, ...]
-    call: Structure
+    call: Form
     constants: tuple[Argument, ...]
-    answer: Structure
+    answer: Form
     guards: tuple[Argument, ...]
     batch_symbols: tuple[str, ...]
     registered: dict[str, Role]  # ops that a user taught
@@ -197,23 +190,6 @@ class Neuron(Record, frozen=True):
     initial_potential: float
 
 
-class Row(Record, frozen=True):
-    op: str
-    scope: str
-    target: str
-    status: str
-    why: str
-    site: str | None
-    macs: Size
-
-
-class Report(Record, frozen=True):
-    rows: tuple[Row, ...]
-    num_sites: Size
-    foldable: bool
-    notes: tuple[str, ...]
-
-
 class Network(Record, frozen=True, tag_field="kind", tag="network"):
     about: dict[str, Any]
     config: dict[str, Any]  # which checks itself when it is made
@@ -222,27 +198,17 @@ class Network(Record, frozen=True, tag_field="kind", tag="network"):
     plans: Annotated[tuple[Plan, ...], msgspec.Meta(min_length=1)]
 
 
-class Region(Record, frozen=True):
-    name: str
-    network: Network
-
-
 class Regions(Record, frozen=True, tag_field="kind", tag="regions"):
     about: dict[str, Any]
     config: dict[str, Any]
-    regions: tuple[Region, ...]
-
-
-class Versions(Record, frozen=True):
-    spikecast: str
-    torch: str
+    regions: dict[str, Network]  # in the order they are called
 
 
 class Document(Record, frozen=True, omit_defaults=True):
     """All of a file but its tensors; the checksum of both stands in front (`tensors.sealed`)."""
 
     format: Literal[2]
-    versions: Versions
+    versions: dict[str, str]
     body: Network | Regions
     sha256: str = ""
 
@@ -253,14 +219,12 @@ class Head(msgspec.Struct):
     format: int
 
 
-def encoded(record: Record) -> str:
-    """A record as JSON; what could not be read again is refused."""
+def encoded(record: Any) -> str:
+    """A record as JSON, not yet checked."""
     try:
-        text = msgspec.json.encode(record)
+        return msgspec.json.encode(record).decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ArtifactError(f"it holds what JSON cannot ({first_line(error)})") from None
-    decoded(text, type(record))
-    return text.decode()
 
 
 def decoded(text: str | bytes, kind: type[T]) -> T:

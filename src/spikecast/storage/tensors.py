@@ -25,7 +25,7 @@ class TensorStore:
         self._storages: set[int] = set()
         self._kept: list[Tensor] = []  # so that no other tensor comes to lie at a known place
 
-    def add(self, name: str, tensor: Tensor) -> str | Strided:
+    def add(self, name: str, tensor: Tensor) -> Any:
         """Keep a tensor; the answer is what `find` takes."""
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
             raise ArtifactError(f"the tensor {name!r} is sparse, quantized or without data, which cannot be saved")
