@@ -10,16 +10,15 @@ from spikecast.errors import SpikecastError
 
 if TYPE_CHECKING:
     from spikecast import measure
-    from spikecast.conversion.pipeline import convert
+    from spikecast.conversion.pipeline import convert, load
     from spikecast.network.spiking import SpikingNetwork
-    from spikecast.storage.artifact import load
 
 __all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure"]
 
 _HOMES = {
     "SpikingNetwork": "spikecast.network.spiking",
     "convert": "spikecast.conversion.pipeline",
-    "load": "spikecast.storage.artifact",
+    "load": "spikecast.conversion.pipeline",
 }
 
 

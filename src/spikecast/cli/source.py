@@ -11,10 +11,10 @@ from torch import nn
 
 from spikecast.cli import common
 from spikecast.cli.options import ModelOptions
+from spikecast.conversion.pipeline import load
 from spikecast.errors import ArtifactError, ConfigError
 from spikecast.sources import Preparation
 from spikecast.sources.models import PARTS, RAW, Loaded, open_model
-from spikecast.storage.artifact import load
 
 SUFFIX = ".spikecast"
 TASKS = {"coco": "detection", "voc": "segmentation"}  # of other data, classification

@@ -16,8 +16,9 @@ from spikecast._version import __version__
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError, first_line
 from spikecast.graph.program import NEURON
+from spikecast.network.base import Network
 from spikecast.network.plan import Plan, Site
-from spikecast.network.regions import RegionNetwork, regions_of
+from spikecast.network.regions import RegionNetwork, submodule
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.storage import codec, container, schema
 from spikecast.storage.files import blaming
@@ -31,22 +32,16 @@ _CPU = torch.device("cpu")
 _THRESHOLD_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def save(network: SpikingNetwork, path: str | os.PathLike[str]) -> None:
+def save(network: Network, path: str | os.PathLike[str]) -> None:
     """Write a network to a file; on any failure an older file of that name stays as it was."""
     store = TensorStore()
+    body: schema.Network | schema.Regions
     with blaming(f"{path} is not written", "save a network without it"):
-        text = document_of(network_to_record(network, store), store)
-    container.write(path, text, store.tensors)
-
-
-def save_regions(network: RegionNetwork, path: str | os.PathLike[str]) -> None:
-    """Write the regions of a model to one file; `load(path, model=...)` puts them back into the model."""
-    store = TensorStore()
-    with blaming(f"{path} is not written", "save a network without it"):
-        order = [region.name for region in sorted(network, key=lambda region: region.order)]
-        parts = network.networks
-        regions = {name: network_to_record(parts[name], store, f"{name}/") for name in order}
-        body = schema.Regions(_plain(network.about), network.config.to_json(), regions)
+        if isinstance(network, SpikingNetwork):
+            body = network_to_record(network, store)
+        else:
+            regions = {name: network_to_record(part, store, f"{name}/") for name, part in network.networks.items()}
+            body = schema.Regions(_plain(network.about), network.config.to_json(), regions)
         text = document_of(body, store)
     container.write(path, text, store.tensors)
 
@@ -68,9 +63,14 @@ def load(
             return network_from_record(body, tensors, place)
         if model is None:
             raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
-        config = Config.from_json(body.config)
-        networks = {name: network_from_record(part, tensors, place) for name, part in body.regions.items()}
-        return regions_of(model, networks, config, body.about).to(place)
+        networks = {}
+        for name, part in body.regions.items():
+            submodule(model, name)  # there must be one
+            networks[name] = network_from_record(part, tensors, place)
+            networks[name].name = name
+        whole = RegionNetwork(model, networks, Config.from_json(body.config)).to(place)
+        whole.about = body.about
+        return whole
 
 
 def document_of(body: schema.Network | schema.Regions, store: TensorStore) -> str:
@@ -88,7 +88,7 @@ def network_to_record(network: SpikingNetwork, store: TensorStore, prefix: str =
     plans = []
     for plan in network.plans:
         # What a run would use, not what was captured: `.to` and `load_state_dict` may have changed it.
-        program = dataclasses.replace(plan.program, tensors=network.execution(plan.program).tensors)
+        program = dataclasses.replace(plan.program, tensors=network.tensors_of(plan.program))
         plans.append(_plan_to_record(dataclasses.replace(plan, program=program), store, f"{prefix}weights/"))
     neurons = {}
     for site, neuron in network.neurons.items():

@@ -201,7 +201,8 @@ class Network(Record, frozen=True, tag_field="kind", tag="network"):
 class Regions(Record, frozen=True, tag_field="kind", tag="regions"):
     about: dict[str, Any]
     config: dict[str, Any]
-    regions: dict[str, Network]  # in the order they are called
+    # By submodule, in the order they are called.
+    regions: Annotated[dict[Annotated[str, msgspec.Meta(min_length=1)], Network], msgspec.Meta(min_length=1)]
 
 
 class Document(Record, frozen=True, omit_defaults=True):
