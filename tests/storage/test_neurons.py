@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import spikecast
 from spikecast.errors import ArtifactError
-from spikecast.storage import artifact, schema
+from spikecast.graph import roles
+from spikecast.storage import artifact, ops, schema
 from spikecast.storage.tensors import TensorStore
 
 X = torch.rand(5, 3)
@@ -69,6 +70,30 @@ def test_large_numbers_are_saved(tmp_path: Path) -> None:
     net = converted(Masked())
     net.save(tmp_path / "net")
     assert torch.equal(spikecast.load(tmp_path / "net").run(X), net.run(X))
+
+
+class Taught(nn.Module):
+    """Has an op that the table of roles does not know."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.hypot(x, x)
+
+
+def test_ops_that_a_user_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file names them with their roles; the process that loads decides whether it may."""
+    monkeypatch.setitem(roles.ROLES, "aten.hypot", roles.Role.NONLINEAR)
+    net = converted(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), Taught(), nn.Linear(4, 2))
+    with pytest.raises(ArtifactError, match=r"'aten\.hypot\.default' is not on the list"):
+        net.save(tmp_path / "net")
+    with monkeypatch.context() as patch:
+        patch.setattr(ops, "SAVABLE", {*roles.SAVABLE, "aten.hypot"})
+        net.save(tmp_path / "net")
+        assert torch.equal(spikecast.load(tmp_path / "net").run(X), net.run(X))
+        patch.setitem(roles.ROLES, "aten.hypot", roles.Role.SUM)
+        with pytest.raises(ArtifactError, match=r"register_op gave 'aten\.hypot' other roles than here"):
+            spikecast.load(tmp_path / "net")
+    with pytest.raises(ArtifactError, match=r"'aten\.hypot\.default' is not on the list"):
+        spikecast.load(tmp_path / "net")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from spikecast.graph.guards import Guard
 from spikecast.graph.program import GETITEM, Input, Meta, Node, Program, Ref, refs
 from spikecast.graph.structure import Structure
 from spikecast.storage import schema
-from spikecast.storage.ops import check_call
+from spikecast.storage.ops import check_call, taught
 from spikecast.storage.schema import short
 
 Find = Callable[[str | schema.Strided], Tensor]
@@ -114,7 +114,7 @@ def program_to_record(program: Program, store: Callable[[str, Tensor], Any]) -> 
         answer=cast(Any, program.output_structure),
         guards=tuple(map(encode, program.guards)),
         batch_symbols=tuple(program.batch_symbols),
-        registered={},
+        registered=taught(program.nodes),
     )
 
 
@@ -135,6 +135,9 @@ class _Reader:
         symbols = {dim for spec in inputs for dim in spec.dims if isinstance(dim, str)}
         tensors = {self._new(name): find(entry) for name, entry in record.tensors.items()}
         nodes = tuple(self._node(item) for item in record.nodes)
+        if record.registered != (here := taught(nodes)):
+            names = ", ".join(sorted({*record.registered, *here}))
+            raise ArtifactError(f"it was made where register_op gave {short(names)} other roles than here")
         outputs = decode_all(record.outputs, self.device)
         self._check_refs(outputs)
         answer, form = msgspec.to_builtins(record.answer), msgspec.to_builtins(record.call)

@@ -5,6 +5,7 @@ It may be an op of the list of savable ones, in an overload that changes none of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from spikecast.errors import ArtifactError
 from spikecast.graph.program import GETITEM, NEURON, SIZE, SIZE_OPS, Node, Ref
-from spikecast.graph.roles import ROLES
+from spikecast.graph.roles import BUILT_IN, ROLES, SAVABLE, Role
 from spikecast.storage.schema import short
 
 # They answer a number instead of a tensor. Other overloads that do are TorchScript's, on strings and lists.
@@ -34,14 +35,14 @@ _UNARY = {"size.neg", "size.int", "size.float", "size.sqrt"}
 
 def schema_of(target: str) -> Any:
     """The schema of an op that a saved network may hold; any other name is an error."""
-    parts = target.split(".")
-    if len(parts) != 3 or f"{parts[0]}.{parts[1]}" not in ROLES:
+    if target.count(".") != 2 or target.rpartition(".")[0] not in SAVABLE:
         raise ArtifactError(f"the op {short(target)} is not on the list of those that a saved network may hold")
-    return _schema(target, *parts)
+    return _schema(target)
 
 
 @cache
-def _schema(target: str, space: str, name: str, overload: str) -> Any:
+def _schema(target: str) -> Any:
+    space, name, overload = target.split(".")
     packet = getattr(getattr(torch.ops, space), name, None)
     if packet is None or overload not in packet.overloads():
         raise ArtifactError(f"this torch ({torch.__version__}) has no op {short(target)}")
@@ -94,3 +95,8 @@ def _updates_statistics(node: Node) -> bool:
     if node.op not in _NORMS or node.argument(5, _NORMS[node.op]) is False:
         return False
     return node.argument(3, "running_mean") is not None or node.argument(4, "running_var") is not None
+
+
+def taught(nodes: Iterable[Node]) -> dict[str, Role]:
+    """The ops of a program that are known only because a user registered them, and what they were registered as."""
+    return {op: ROLES[op] for op in sorted({node.op for node in nodes} - BUILT_IN) if op in ROLES}
