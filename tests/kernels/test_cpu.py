@@ -279,9 +279,9 @@ def test_counts(seed, num_steps, inner, how, data) -> None:
     on_the_side = encode(inputs, threshold, neuron, count=Count(fan_out, axis), want_levels=True, backend="eager")
     assert torch.equal(on_the_side.levels, wanted.levels)
     assert torch.equal(on_the_side.counts.weighted, counts.weighted)
-    assert torch.equal(on_the_side[1].fired, counts.fired)
-    assert axis is None or torch.equal(on_the_side[1].along, counts.along)
-    assert axis is None or torch.equal(on_the_side[1].held, counts.held)
+    assert torch.equal(on_the_side.counts.fired, counts.fired)
+    assert axis is None or torch.equal(on_the_side.counts.along, counts.along)
+    assert axis is None or torch.equal(on_the_side.counts.held, counts.held)
 
 
 @pytest.mark.usefixtures("two_threads")
