@@ -17,7 +17,7 @@ from spikecast.cli.source import Source, device_named, on_device, open_source
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError, DataError
-from spikecast.experiments.compare import Comparison, compare
+from spikecast.experiments.compare import Comparison, compare, has_rectifiers
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure import Evaluation, Evaluator
 from spikecast.sources import Data, open_data, samples
@@ -88,7 +88,7 @@ class Job:
         self, config: Config, options: MeasureOptions, *, steps: int | None = None, label: str = ""
     ) -> Evaluation:
         """Convert and measure; a label tells several measurements of one command apart."""
-        total = config.num_steps if steps is None else steps
+        total = config.steps_or(steps)
         evaluator = Evaluator(
             lambda: self.network(config),
             self.source.loaded.task,
@@ -101,6 +101,11 @@ class Job:
         with common.progress(self.total, label or "measuring") as done:
             return evaluate_all(evaluator, self.data(), folder=folder, job=said, progress=done)
 
+    def has_rectifiers(self) -> bool:
+        """Whether the network that comes of the model has rectifying neurons."""
+        self.source.refuse_saved()
+        return has_rectifiers(self.model, self.calibration(), regions=self.source.loaded.regions)
+
     def compare(self, configs: Mapping[str, Config], options: MeasureOptions) -> Comparison:
         """Convert by several configurations and measure all."""
         self.source.refuse_saved()
@@ -111,7 +116,7 @@ class Job:
                 self.data,
                 configs,
                 task=self.source.loaded.task,
-                preset=options.costs,
+                costs=options.costs,
                 regions=self.source.loaded.regions,
                 folder=options.resume,
                 job=self.said,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from spikecast.errors import ConfigError
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Task, task_named
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.presets import preset
 from spikecast.text import columns
 
@@ -60,7 +62,7 @@ def compare(
     configs: Mapping[str, Config],
     *,
     task: str | Task = "classification",
-    preset: str | Costs | None = "paper",
+    costs: str | Costs | None = "paper",
     regions: Sequence[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
     job: Mapping[str, Any] | None = None,
@@ -79,7 +81,7 @@ def compare(
             return convert(model, calibration(), config, regions=regions)
 
         found = evaluate_all(
-            Evaluator(network, task, model=model, preset=preset, num_steps=config.num_steps),
+            Evaluator(network, task, model=model, preset=costs, num_steps=config.num_steps),
             data(),
             folder=None if folder is None else Path(folder) / _slug(name),
             job={**(job or {}), "config": config.to_json()},
@@ -90,22 +92,26 @@ def compare(
 
 
 def preset_configs(
-    model: nn.Module, names: Sequence[str], *, levels: Sequence[int] = (8,), num_steps: int = 8
+    names: Sequence[str], *, rectifiers: bool, levels: Sequence[int] = (8,), num_steps: int = 8
 ) -> dict[str, Config]:
-    """The presets by name, for each number of levels where a preset leaves it open."""
-    rectifiers = has_rectifiers(model)
-    found: dict[str, Config] = {}
+    """The presets by name, for each number of levels where a preset leaves it open; see `has_rectifiers`."""
+    chosen: dict[str, Config] = {}
     for name in names:
         for n in levels:
             config = preset(name, num_steps=num_steps, num_levels=n, rectifiers=rectifiers)
-            found[f"{name} n={config.num_levels}"] = config
-    return found
+            chosen[f"{name} n={config.num_levels}"] = config
+    return chosen
 
 
-def has_rectifiers(model: nn.Module) -> bool:
-    """Whether a model is one of ReLUs, and not a Transformer with other units."""
-    kinds = (nn.ReLU, nn.ReLU6, nn.Hardtanh)
-    return any(isinstance(m, kinds) for m in model.modules())
+def has_rectifiers(model: nn.Module, batches: Iterable[Any], *, regions: Sequence[str] | None = None) -> bool:
+    """Whether a model, as it is planned for the first of the batches, has rectifying neurons.
+
+    The presets iterate thresholds where there are any, and take quantiles at the other sites of such a model.
+    """
+    quick = Config(num_steps=1, thresholds="quantile")  # its thresholds are thrown away
+    network = convert(model, islice(batches, 1), quick, regions=regions)
+    parts = [part for part in network.modules() if isinstance(part, SpikingNetwork)]  # the whole, or its regions
+    return any(site.is_rectifier for part in parts for site in part.sites.values())
 
 
 def _slug(name: str) -> str:

@@ -61,7 +61,7 @@ class Sweep:
         """The front."""
         rows = [("setting", "T", self.metric, "energy over the ANN's")]
         rows += [(p.name, str(p.num_steps), f"{p.metric:.2%}", f"{p.energy:.1%}") for p in self.front]
-        return f"{columns(rows, 60)}\n{len(self.front)} of {len(self.points)} settings are beaten by none"
+        return f"{columns(rows)}\n{len(self.front)} of {len(self.points)} settings are beaten by none"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
@@ -90,7 +90,7 @@ def sweep_of(comparison: Comparison) -> Sweep:
     points = []
     for name, (_, found) in comparison.entries.items():
         if found.energy is None:
-            raise ConfigError("a sweep needs the energy; compare with a preset of costs")
+            raise ConfigError("a sweep needs the energy; compare with costs")
         figures = zip(found.steps[comparison.metric], found.energy.ratio, strict=True)
         points += [Point(name, t, metric, energy) for t, (metric, energy) in enumerate(figures, 1)]
     return Sweep(comparison.metric, points)

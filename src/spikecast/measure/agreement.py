@@ -158,7 +158,7 @@ def agreement(
     """Compare the spiking network with the model it was made from, on some batches."""
     if not isinstance(snn, SpikingNetwork):
         raise DataError("agreement needs a network that was converted whole; take the regions' own, snn.networks[name]")
-    total = snn.config.num_steps if num_steps is None else num_steps
+    total = snn.config.steps_or(num_steps)
     comparison, samples = _Comparison(snn, total), 0
     answers = _Answers(total)
     for args, kwargs in bound_calls(snn, batches, inputs):

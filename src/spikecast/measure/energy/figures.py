@@ -149,7 +149,7 @@ def energy(
 ) -> Energy:
     """Run the batches and count every operation; `preset` is "paper", "honest", "full", or your own Costs."""
     named = costs_named(preset)
-    total = snn.config.num_steps if num_steps is None else num_steps
+    total = snn.config.steps_or(num_steps)
     tally = Tally(total)
     for call in bound_calls(snn, batches, inputs):
         metered_run(snn, call, tally)
