@@ -78,7 +78,7 @@ def _text(data: dict[str, Any]) -> str:
     rows += [(name, version or "missing", "") for name, version in data["packages"].items()]
     threads = data["threads"]
     rows.append(("threads", str(threads["torch"]), f"of {threads['cores']} cores; OMP_NUM_THREADS changes it"))
-    rows += [(f"neurons on {device}", found, "") for device, found in data["kernels"].items()]
+    rows += [(f"neurons on {device}", kernel, "") for device, kernel in data["kernels"].items()]
     for extra, packages in data["extras"].items():
         missing = [name for name, version in packages.items() if version is None]
         has = ", ".join(f"{name} {version}" for name, version in packages.items() if version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from spikecast import distributed
 from spikecast.cli import common
 from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
-from spikecast.cli.source import Source, device_named, on_device, open_source
+from spikecast.cli.source import Network, Source, device_named, on_device, open_source
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError, DataError
@@ -28,8 +29,8 @@ class Job:
     """A model and its data, both on the device."""
 
     source: Source
-    batches: Any
-    calibrating: Any
+    batches: Iterable[Any]
+    calibrating: Iterable[Any]
     device: torch.device
     said: Mapping[str, Any]  # what was asked for, so that records of another job are not mixed in
 
@@ -57,7 +58,7 @@ class Job:
         alone = isinstance(self.calibrating, Data)
         return ([b[0]] if alone else b for b in self._counted(self.calibrating, total, "calibrating"))
 
-    def _counted(self, batches: Any, total: int | None, what: str) -> Iterator[Any]:
+    def _counted(self, batches: Iterable[Any], total: int | None, what: str) -> Iterator[Any]:
         with common.progress(total, what) as done:
             for batch in batches:
                 yield on_device(batch, self.device)
@@ -73,10 +74,9 @@ class Job:
             raise ConfigError(
                 f"{self.source.spec} has its own {', '.join(fixed)}; leave them out, or convert the model again"
             )
-        own: Config = saved.config
-        return dataclasses.replace(own, **settings.given)
+        return dataclasses.replace(saved.config, **settings.given)
 
-    def network(self, config: Config, *, strict: bool = False) -> Any:
+    def network(self, config: Config, *, strict: bool = False) -> Network:
         """The spiking network: the saved one, or the model converted now."""
         if self.source.network is not None:
             return self.source.network
@@ -110,7 +110,7 @@ class Job:
         """Convert by several configurations and measure all."""
         self.source.refuse_saved()
         with common.progress(None if self.total is None else self.total * len(configs)) as done:
-            found = compare(
+            comparison = compare(
                 self.model,
                 self.calibration,
                 self.data,
@@ -123,7 +123,7 @@ class Job:
                 progress=lambda name, images: done(images, name),
             )
         common.skipped(self.batches)
-        return found
+        return comparison
 
 
 def open_job(options: JobOptions) -> Job:
@@ -144,7 +144,7 @@ def open_job(options: JobOptions) -> Job:
     return Job(source, batches, calibrating, place, _said(source, options))
 
 
-def _opened(source: Source, options: JobOptions, split: str, limit: int | None) -> Any:
+def _opened(source: Source, options: JobOptions, split: str, limit: int | None) -> Iterable[Any]:
     return open_data(
         options.data,
         source.loaded.preparation,
@@ -170,10 +170,8 @@ def _said(source: Source, options: JobOptions) -> dict[str, Any]:
     }
 
 
-def save(network: Any, path: Path) -> None:
+def save(network: Network, path: Path) -> None:
     """Write a network from the first process, into a folder that is made if need be."""
-    from spikecast import distributed
-
     if distributed.world()[0] == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
         network.save(path)

@@ -34,7 +34,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
-        return {name: {"config": config.to_json(), **found.to_json()} for name, (config, found) in self.entries.items()}
+        return {name: {"config": config.to_json(), **e.to_json()} for name, (config, e) in self.entries.items()}
 
     def table(self, steps: Sequence[int] | None = None) -> str:
         """A row for each way: the metric, agreement and energy at some steps (1, 2, 4, 8, ... unless told)."""
@@ -42,11 +42,11 @@ class Comparison:
         chosen = [t for t in (steps or [2**k for k in range(12)]) if t <= longest]
         rows: list[Sequence[str]] = [["", *(f"{what} T={t}" for what in (self.metric, "same", "E") for t in chosen)]]
         ann = None
-        for name, (_, found) in self.entries.items():
-            figures = (found.steps[self.metric], found.agreement, None if found.energy is None else found.energy.ratio)
+        for name, (_, e) in self.entries.items():
+            figures = (e.steps[self.metric], e.agreement, None if e.energy is None else e.energy.ratio)
             cells = [_cell(values, t) for values in figures for t in chosen]
             rows.append([name, *cells])
-            ann = found.ann or ann
+            ann = e.ann or ann
         note = "" if ann is None else f"\nANN: {self.metric} {ann[self.metric]:.2%}"
         return f"{columns(rows)}{note}\nE is the energy up to that step over the ANN's"
 
@@ -80,14 +80,14 @@ def compare(
         def network(config: Config = config) -> nn.Module:
             return convert(model, calibration(), config, regions=regions)
 
-        found = evaluate_all(
+        evaluation = evaluate_all(
             Evaluator(network, task, model=model, preset=costs, num_steps=config.num_steps),
             data(),
             folder=None if folder is None else Path(folder) / _slug(name),
             job={**(job or {}), "config": config.to_json()},
             progress=None if progress is None else lambda n, name=name: progress(name, n),  # type: ignore[misc]
         )
-        entries[name] = (config, found)
+        entries[name] = (config, evaluation)
     return Comparison(task_named(task).metrics[0], entries)
 
 
