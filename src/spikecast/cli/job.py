@@ -14,13 +14,14 @@ from torch import nn
 from spikecast import distributed
 from spikecast.cli import common
 from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
-from spikecast.cli.source import Network, Source, device_named, on_device, open_source
+from spikecast.cli.source import Source, device_named, on_device, open_source
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError, DataError
 from spikecast.experiments.compare import Comparison, compare, has_rectifiers
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure import Evaluation, Evaluator
+from spikecast.network.base import Network
 from spikecast.sources import Data, open_data, samples
 
 

@@ -13,12 +13,11 @@ from spikecast.cli import common
 from spikecast.cli.options import ModelOptions
 from spikecast.conversion.pipeline import load
 from spikecast.errors import ArtifactError, ConfigError
-from spikecast.network.regions import RegionNetwork
+from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.sources import Preparation
 from spikecast.sources.models import PARTS, RAW, Loaded, open_model
 
-Network = SpikingNetwork | RegionNetwork
 SUFFIX = ".spikecast"
 TASKS = {"coco": "detection", "voc": "segmentation"}  # of other data, classification
 ANY_SIZE = 320  # pixels of an example where a model takes any size

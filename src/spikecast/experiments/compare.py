@@ -18,7 +18,7 @@ from spikecast.errors import ConfigError
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Task, task_named
-from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.base import Network
 from spikecast.presets import preset
 from spikecast.text import columns
 
@@ -77,7 +77,7 @@ def compare(
     entries: dict[str, tuple[Config, Evaluation]] = {}
     for name, config in configs.items():
 
-        def network(config: Config = config) -> nn.Module:
+        def network(config: Config = config) -> Network:
             return convert(model, calibration(), config, regions=regions)
 
         evaluation = evaluate_all(
@@ -110,8 +110,7 @@ def has_rectifiers(model: nn.Module, batches: Iterable[Any], *, regions: Sequenc
     """
     quick = Config(num_steps=1, thresholds="quantile")  # its thresholds are thrown away
     network = convert(model, islice(batches, 1), quick, regions=regions)
-    parts = [part for part in network.modules() if isinstance(part, SpikingNetwork)]  # the whole, or its regions
-    return any(site.is_rectifier for part in parts for site in part.sites.values())
+    return any(site.is_rectifier for site in network.sites.values())
 
 
 def _slug(name: str) -> str:
