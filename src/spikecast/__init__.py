@@ -11,14 +11,16 @@ from spikecast.errors import SpikecastError
 if TYPE_CHECKING:
     from spikecast import measure
     from spikecast.conversion.pipeline import convert, load
+    from spikecast.graph.roles import register_op
     from spikecast.network.spiking import SpikingNetwork
 
-__all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure"]
+__all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure", "register_op"]
 
 _HOMES = {
     "SpikingNetwork": "spikecast.network.spiking",
     "convert": "spikecast.conversion.pipeline",
     "load": "spikecast.conversion.pipeline",
+    "register_op": "spikecast.graph.roles",
 }
 
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import spikecast
 
-PUBLIC = {"Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure"}
+PUBLIC = {"Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure", "register_op"}
 
 
 def test_public_names() -> None:

@@ -80,7 +80,7 @@ def test_sweep_of_a_comparison(model, batches) -> None:
     assert "beaten by none" in found.table()
     assert sum(p["front"] for p in found.to_json()["points"]) == len(found.front)
     with pytest.raises(ConfigError, match="needs the energy"):
-        sweep_of(compare(model, lambda: batches, lambda: batches, configs, preset=None))
+        sweep_of(compare(model, lambda: batches, lambda: batches, configs, costs=None))
 
 
 def test_front_and_budget_by_hand() -> None:

@@ -93,7 +93,7 @@ class Job:
             lambda: self.network(config),
             self.source.loaded.task,
             model=self.model,
-            preset=options.costs,
+            costs=options.costs,
             num_steps=total,
         )
         folder = options.resume / label.replace(" ", "-") if options.resume is not None else None
@@ -111,7 +111,7 @@ class Job:
                 self.data,
                 configs,
                 task=self.source.loaded.task,
-                preset=options.costs,
+                costs=options.costs,
                 regions=self.source.loaded.regions,
                 folder=options.resume,
                 job=self.said,

@@ -116,6 +116,7 @@ def reproduce(
         if found.ann is not None:
             anns[row.model] = (row.ann, 100 * found.ann[table.metric])
         for t, metric, energy in kept:
-            ratio = None if found.energy is None else found.energy.ratio[t - 1]
+            ratios = None if found.energy is None else found.energy.ratio
+            ratio = None if ratios is None else ratios[t - 1]
             cells.append(Cell(row, t, metric, 100 * found.steps[table.metric][t - 1], energy, ratio))
     return Reproduction(name, table.metric, cells, anns, samples)

@@ -90,7 +90,11 @@ def sweep_of(comparison: Comparison) -> Sweep:
     points = []
     for name, (_, found) in comparison.entries.items():
         if found.energy is None:
-            raise ConfigError("a sweep needs the energy; compare with a preset of costs")
+            raise ConfigError("a sweep needs the energy; compare with costs")
+        if found.energy.ratio is None:
+            raise ConfigError(
+                f"a sweep needs the energy over the ANN's: {found.energy.missing or 'it has no products'}"
+            )
         figures = zip(found.steps[comparison.metric], found.energy.ratio, strict=True)
         points += [Point(name, t, metric, energy) for t, (metric, energy) in enumerate(figures, 1)]
     return Sweep(comparison.metric, points)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spikecast.graph.program import Meta, Program
-from spikecast.graph.roles import Role
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,5 @@ class Plan:
 
     program: Program
     sites: Mapping[str, Site]
-    roles: Mapping[str, Role | None]
     fed: Mapping[str, str]  # weighted op -> "spikes", "analog input", "analog (override)", "analog"
     moved: Mapping[str, str]  # rectifier that moved behind a pool -> site

@@ -25,7 +25,6 @@ from spikecast._version import __version__
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError, SpikecastError
 from spikecast.graph.program import NEURON
-from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan, Site
 from spikecast.network.report import Report, Row
 from spikecast.network.spiking import SpikingNetwork, neuron_of
@@ -135,25 +134,20 @@ def _plan_to_json(plan: Plan, store: TensorStore, prefix: str) -> Json:
             }
             for name, site in plan.sites.items()
         },
-        "roles": {name: None if role is None else role.value for name, role in plan.roles.items()},
         "fed": dict(plan.fed),
         "moved": dict(plan.moved),
     }
 
 
 def _plan_from_json(data: Any, tensors: Mapping[str, Tensor], device: torch.device) -> Plan:
-    program_data, sites_data, roles, fed, moved = fields(data, "a plan", "program", "sites", "roles", "fed", "moved")
+    program_data, sites_data, fed, moved = fields(data, "a plan", "program", "sites", "fed", "moved")
     program = codec.program_from_json(program_data, lambda entry: _found(entry, tensors), device)
     sites = {name: _site(name, site, device) for name, site in typed(sites_data, dict, "sites").items()}
     if sorted(node.kwargs["site"] for node in program.nodes if node.target == NEURON) != sorted(sites):
         raise ArtifactError("its neurons are not those of its sites")
-    known = {role.value: role for role in Role}
-    for role in typed(roles, dict, "roles").values():
-        if role is not None and typed(role, str, "a role") not in known:
-            raise ArtifactError(f"the role {short(role)} is unknown")
     for table in (fed, moved):
         items([*typed(table, dict, "a plan").values()], "a plan", str)
-    return Plan(program, sites, {name: role and known[role] for name, role in roles.items()}, fed, moved)
+    return Plan(program, sites, fed, moved)
 
 
 def _site(name: str, data: Any, device: torch.device) -> Site:

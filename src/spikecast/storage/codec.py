@@ -20,7 +20,7 @@ from spikecast.graph.calls import TENSOR
 from spikecast.graph.guards import OPS as GUARD_OPS
 from spikecast.graph.guards import Guard
 from spikecast.graph.program import GETITEM, NEURON, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref, refs
-from spikecast.graph.roles import ROLES
+from spikecast.graph.roles import SAVABLE
 from spikecast.graph.structure import Structure
 
 T = TypeVar("T")
@@ -122,13 +122,17 @@ def short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-@functools.lru_cache(maxsize=4096)
 def schema_of(target: str) -> Any:
-    """The schema of an aten op that a saved network may hold; any other name is an error."""
-    parts = target.split(".")
-    if len(parts) != 3 or parts[0] != "aten" or f"aten.{parts[1]}" not in ROLES:
+    """The schema of an op that a saved network may hold; any other name is an error."""
+    if target.count(".") != 2 or target.rpartition(".")[0] not in SAVABLE:
         raise ArtifactError(f"the op {short(target)} is not on the list of those that a saved network may hold")
-    packet = getattr(torch.ops.aten, parts[1], None)
+    return _schema(target)
+
+
+@functools.lru_cache(maxsize=4096)
+def _schema(target: str) -> Any:
+    parts = target.split(".")
+    packet = getattr(getattr(torch.ops, parts[0]), parts[1], None)
     if packet is None or parts[2] not in packet.overloads():
         raise ArtifactError(f"this torch ({torch.__version__}) has no op {short(target)}")
     schema = getattr(packet, parts[2])._schema
