@@ -168,7 +168,7 @@ def test_no_share_where_products_are_not_counted(uncounted) -> None:
 
 
 def test_no_ratio_where_products_are_not_counted(uncounted) -> None:
-    model, snn, x, op = uncounted
+    _, snn, x, op = uncounted
     with pytest.warns(UserWarning, match=f"products of {op} are not counted, so there is no ratio.*; write") as caught:
         found = measure.energy(snn, [x, x])
     assert len(caught) == 1
@@ -176,7 +176,7 @@ def test_no_ratio_where_products_are_not_counted(uncounted) -> None:
     assert caught[0].filename == __file__
     assert found.ratio is None
     assert found.under("full").ratio is None
-    assert found.macs < found.macs + BATCH  # what is counted still is
+    assert found.macs == 2 * BATCH * snn.report.total_macs > 0  # the rest is counted
     text = found.table(ops=True)
     assert f"the products of {op} are not counted" in text
     assert "not counted" in text.splitlines()[1]
@@ -197,7 +197,7 @@ def test_everybody_copes_without_a_ratio() -> None:
     assert "not counted" in text.splitlines()[3]  # the ANN's own
     compared = compare(model, lambda: batches, lambda: batches, {"one": SETTINGS})
     assert "not counted" in compared.table()
-    with pytest.raises(ConfigError, match="over the ANN's: the products of aten.lstm are not counted"):
+    with pytest.raises(ConfigError, match=r"over the ANN's: the products of aten\.lstm are not counted"):
         sweep_of(compared)
     page = build(model, {"one": snn}, batches)
     assert page.networks[0].energy["paper"]["ratio"] is None

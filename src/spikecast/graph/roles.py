@@ -94,7 +94,7 @@ def register_op(
     `role` is a Role or its name. A RECTIFIER is the clamp to `interval` = (low, high), which holds 0. `savable` lets
     this process load saved networks that hold the op; it then runs on what a file gives it.
     """
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", name):
+    if not re.fullmatch(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", str(name)):
         raise ConfigError(f"register_op: {name!r} is no op; give its namespace and name, as in 'aten.foo'")
     if name in BUILT_IN:
         raise ConfigError(f"register_op: {name} is known as {ROLES[name].value}; only other ops can be taught")
