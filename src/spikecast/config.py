@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import fnmatch
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -67,10 +68,6 @@ class Config:
     overrides: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     seed: int = 0
 
-    def __new__(cls, *_: Any, **given: Any) -> Config:
-        _refuse_unknown(given, [f.name for f in dataclasses.fields(cls)])  # before __init__ would, in Python's words
-        return super().__new__(cls)
-
     def __post_init__(self) -> None:
         _whole("num_steps", self.num_steps, 1, MAX_STEPS)
         _whole("num_levels", self.num_levels, 1, MAX_LEVELS)
@@ -124,6 +121,13 @@ class Config:
                 chosen = settings
         return None if chosen is None else dataclasses.replace(self, overrides={}, **chosen)
 
+    def steps_or(self, num_steps: int | None) -> int:
+        """The steps that a run takes: as many as it is told, or `num_steps` of these settings."""
+        if num_steps is None:
+            return self.num_steps
+        _whole("num_steps", num_steps, 1, MAX_STEPS)
+        return num_steps
+
     def to_json(self) -> dict[str, Any]:
         """A plain dict that json can write."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -136,12 +140,23 @@ class Config:
         return cls(**values)
 
 
-def _refuse_unknown(given: Iterable[str], known: list[str]) -> None:
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ConfigError(f"unknown setting {name!r}{hint}; the settings are {', '.join(known)}")
+def _refusing_unknown(init: Callable[..., None]) -> Callable[..., None]:
+    """The same __init__, which says of an unknown setting what the known ones are; its signature stays visible."""
+    known = [f.name for f in dataclasses.fields(Config)]
+
+    @functools.wraps(init)
+    def checked(self: Config, *args: Any, **given: Any) -> None:
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                raise ConfigError(f"unknown setting {name!r}{hint}; the settings are {', '.join(known)}")
+        init(self, *args, **given)
+
+    return checked
+
+
+Config.__init__ = _refusing_unknown(Config.__init__)  # type: ignore[method-assign]
 
 
 def _whole(name: str, value: object, low: int, high: int) -> None:

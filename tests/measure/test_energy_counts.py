@@ -13,7 +13,7 @@ from torch.nn import functional
 import spikecast
 from spikecast import Config
 from spikecast.graph.program import NEURON, Node, Ref, refs, replace_refs, resolve
-from spikecast.graph.roles import Role, activations, matmul_operands, role_of
+from spikecast.graph.roles import Role, matmul_operands
 from spikecast.measure.energy.meter import Meter
 from spikecast.measure.energy.tally import Tally
 from spikecast.measure.run import metered_run
@@ -23,24 +23,23 @@ from spikecast.network.states import NeuronStates
 T = 4
 
 
-class Oracle:
+class Oracle(NeuronStates):
     """Looks on at a run, one step at a time, and counts with dense Jacobians."""
 
     def __init__(self, snn: spikecast.SpikingNetwork, x: Tensor) -> None:
+        super().__init__(snn)
         self.snn, self.program = snn, snn.plan.program
-        self.nodes = [n.name for n in self.program.nodes]
-        self.still = self.program.flow.constant
+        self.watched = [n.name for n in self.program.nodes]
         self.levels = {name: r.levels for name, r in snn.record(x, num_steps=T).items()}
-        self.t = 1
         self.came_from: dict[str, Any] = {}
         self.before: dict[str, Tensor] = {}
         self.found: dict[tuple[str, str], list[int]] = {}
-        execution, states = snn.execution(self.program), NeuronStates(snn)
-        execution.watch, self.moving = self, execution.moving
-        execution.start([x])
+        execution = snn.execution(self.program)
+        self.moving = execution.moving
+        execution.start([x], self)
         for t in range(1, T + 1):
-            self.t = states.t = t
-            execution.advance(states)
+            self.t = t
+            execution.advance(self)
 
     def add(self, node: Node, column: str, number: float) -> None:
         assert number == round(number)
@@ -50,8 +49,7 @@ class Oracle:
         if node.target == NEURON:
             self.came_from[node.name] = (self.levels[node.kwargs["site"]][self.t - 1] != 0).double()
             return
-        role = role_of(node, self.program.metas, self.still)
-        active = activations(node, self.program.metas, self.still)
+        role, active = self.program.flow.roles[node.name], self.program.flow.sources[node.name]
         if node.target == "getitem":
             if node.args[0].name in self.came_from:
                 self.came_from[node.name] = self.came_from[node.args[0].name][node.args[1]]
@@ -68,12 +66,9 @@ class Oracle:
         elif role is Role.MATMUL:
             self.product(node, look_up, [r.name for r in matmul_operands(node)])
 
-    def forget(self, name: str) -> None:
-        pass
-
     def jacobian(self, node: Node, look_up: Any, index: int, *, ones: bool) -> Tensor:
         """d out / d input, [out, in]; with ones for everything that is not the input."""
-        active = activations(node, self.program.metas, self.still)
+        active = self.program.flow.sources[node.name]
         place = [i for i, r in enumerate(refs(node.args)) if r.name in active][index]
         x = look_up(list(refs(node.args))[place]).double()
 
@@ -118,7 +113,6 @@ class Oracle:
             for t in range(1, T + 1) if self.snn.config.coding == "rate" else [1]:
                 self.t = t
                 self.add(node, "analog", number)
-            self.t = 1
 
     def product(self, node: Node, look_up: Any, names: list[str]) -> None:
         values = [look_up(Ref(n)) for n in names]

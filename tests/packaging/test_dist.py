@@ -16,10 +16,14 @@ import spikecast
 
 ROOT = Path(__file__).parents[2]
 MODEL = """
+import torch
 from torch import nn
 
 def net():
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
+
+def images():
+    return [(torch.rand(4, 1, 8, 8), torch.arange(4))]
 """
 # In place of a machine where only the core is installed: the packages of all extras cannot be found.
 WITHOUT_EXTRAS = """
@@ -111,11 +115,14 @@ def core(unpacked: Path, tmp_path: Path):
     return run
 
 
-def test_the_core_alone(core) -> None:
+def test_the_core_alone(core, tmp_path: Path) -> None:
     done = core("inspect", "net.py:net", "--trust", "--shape", "1,8,8")
     assert done.returncode == 0, done.stderr
     assert "fed by spikes" in done.stdout
     assert core("doctor").returncode == 0
+    done = core("report", "net.py:net", "--trust", "--data", "net.py:images", "--out", "page.html")
+    assert done.returncode == 0, done.stderr
+    assert "data:image/png;base64," in (tmp_path / "page.html").read_text()  # pictures need no Pillow
     done = core("demo")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].endswith('pip install "spikecast[demo]"')

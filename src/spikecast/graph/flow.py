@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Size, Tensor
 
+from spikecast.graph.execute.schedule import Schedule, make_schedule
 from spikecast.graph.fanout import FanOut, all_arguments, fan_out
 from spikecast.graph.program import GETITEM, NEURON, SIZE, SIZE_OPS, Meta, Node, Program, Ref
 from spikecast.graph.roles import ADDED, BUILT_IN, ROLES, Role, activations, matmul_operands, role_of
@@ -34,6 +35,7 @@ class Flow:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._moving: dict[bool, frozenset[str]] = {}
+        self._schedules: dict[bool, Schedule] = {}
         self._fan_outs: dict[tuple[str, tuple[Size, ...]], FanOut] = {}
 
     @cached_property
@@ -102,6 +104,12 @@ class Flow:
                     moving.add(node.name)
             self._moving[inputs_move] = frozenset(moving)
         return self._moving[inputs_move]
+
+    def schedule(self, inputs_move: bool = False) -> Schedule:
+        """In which order a run evaluates the ops, and what it may overwrite and forget."""
+        if inputs_move not in self._schedules:
+            self._schedules[inputs_move] = make_schedule(self, inputs_move)
+        return self._schedules[inputs_move]
 
     # -- products
 

@@ -15,6 +15,7 @@ from spikecast.batches import InputFunction
 from spikecast.costs import Costs, costs_named
 from spikecast.measure.energy.tally import Line, Tally
 from spikecast.measure.run import bound_calls, metered_run
+from spikecast.network.base import Network
 from spikecast.text import columns, si
 
 NOT_COUNTED = "not counted"  # in place of a figure that would leave out products
@@ -160,7 +161,7 @@ class Energy:
 
 
 def energy(
-    snn: Any,
+    snn: Network,
     batches: Iterable[Any],
     costs: str | Costs = "paper",
     *,
@@ -169,8 +170,7 @@ def energy(
 ) -> Energy:
     """Run the batches and count every operation; `costs` are "paper", "honest", "full", or your own Costs."""
     named = costs_named(costs)
-    total = snn.config.num_steps if num_steps is None else num_steps
-    tally = Tally(total)
+    tally = Tally(snn.config.steps_or(num_steps))
     for call in bound_calls(snn, batches, inputs):
         metered_run(snn, call, tally)
     found = Energy(tally, *named)

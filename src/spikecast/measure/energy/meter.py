@@ -20,13 +20,12 @@ from spikecast.graph.fanout import UNIFORM, all_arguments
 from spikecast.graph.flow import Operand
 from spikecast.graph.program import NEURON, Node, Ref, resolve
 from spikecast.graph.roles import ADDED
-from spikecast.kernels import Count, Counts, encode_counted
+from spikecast.kernels import Count, Counts, Encoded, encode
 from spikecast.measure.energy.spread import spread
 from spikecast.measure.energy.tally import Column, Tally
 from spikecast.measure.energy.wiring import summed_axis, wiring
 from spikecast.network.states import NeuronStates
 from spikecast.theory.coding import signal_between
-from spikecast.theory.neuron import Encoded
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
@@ -38,18 +37,17 @@ _WITHOUT_BIAS = {"aten.einsum", "aten.tensordot"}
 class Meter(NeuronStates):
     """The neurons of a run, which also looks on at all other ops."""
 
-    def __init__(self, network: SpikingNetwork, execution: Execution, tally: Tally, prefix: str = "") -> None:
+    def __init__(self, network: SpikingNetwork, execution: Execution, tally: Tally) -> None:
         super().__init__(network)
-        self.prefix = prefix  # of the region, where there are several
+        self.prefix = f"{network.name}." if network.name else ""  # of the region, where there are several
         self.execution, self.tally = execution, tally
         self.flow, self.wires = execution.program.flow, wiring(execution.program)
-        self.nodes = {*self.wires.weighted, *self.wires.moving, *self.wires.graded, *self.wires.followed}
+        self.watched = {*self.wires.weighted, *self.wires.moving, *self.wires.graded, *self.wires.followed}
         self.counts: dict[str, Counts] = {}  # by neuron, what its kernel counted in this pass
         self.levels: dict[str, Tensor] = {}
         self.followed: dict[str, Tensor] = {}  # by value, how many spikes each entry came from; steps in the batch
         self.held: dict[tuple[str, int], Tensor] = {}  # by op and operand, what it held after the pass before
-        tally.note_uncounted(prefix, [self.flow.by_name[name] for name in self.flow.uncounted])
-        execution.watch = self
+        tally.note_uncounted(self.prefix, [self.flow.by_name[name] for name in self.flow.uncounted])
 
     def encode(self, site: str, steps: Tensor, threshold: Tensor, *, want_levels: bool, overwrite: bool) -> Encoded:
         node, axis, taps = self.flow.neurons[site], None, None
@@ -57,18 +55,19 @@ class Meter(NeuronStates):
             axis = summed_axis(*self.wires.paired[node.name], steps.dim() - 1)
         if node.name in self.wires.mapped:
             taps = self._taps(*self.wires.mapped[node.name], steps.shape[1:]).to(steps.device)
-        out, counts = encode_counted(
+        out = encode(
             steps,
             threshold,
             self.network.neurons[site],
-            Count(taps, axis),
+            count=Count(taps, axis),
             state=self.estimates.get(site),
             start=self.t,
-            want_levels=want_levels or node.name in self.nodes,
+            want_levels=want_levels or node.name in self.watched,
             overwrite=overwrite,
         )
-        self.counts[node.name] = counts
-        self._add(node, "fired", self.t, counts.fired)
+        assert out.counts is not None
+        self.counts[node.name] = out.counts
+        self._add(node, "fired", self.t, out.counts.fired)
         self._add(node, "updates", self.t, [steps[0].numel()] * len(steps))
         if out.levels is not None:
             self.levels[node.name] = out.levels
