@@ -82,6 +82,7 @@ def test_metadata(unpacked: Path) -> None:
     assert said["License-Expression"] == "Apache-2.0"
     assert said["Description-Content-Type"] == "text/markdown"
     assert "Typing :: Typed" in said.get_all("Classifier", [])
+    assert {line.split(",")[0] for line in said.get_all("Project-URL", [])} >= {"Homepage", "Issues", "Changelog"}
     assert set(said.get_all("Provides-Extra", [])) == {"vision", "report", "demo", "nir", "dev"}
     assert (info / "licenses" / "LICENSE").is_file()
     assert "spikecast = spikecast.cli:main" in (info / "entry_points.txt").read_text()
@@ -92,6 +93,7 @@ def test_sdist_can_be_tested_and_built_again(dist: Path) -> None:
     with tarfile.open(path) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     wanted = {"pyproject.toml", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "src/spikecast/py.typed"}
+    wanted |= {"CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", ".pre-commit-config.yaml", ".github/workflows/ci.yml"}
     wanted |= {
         "tests/conftest.py",
         "examples/train_demo.py",
