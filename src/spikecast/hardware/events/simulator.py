@@ -151,7 +151,7 @@ class Simulator(Wires):
                 values = self.senders[index].values(places, levels)
                 _scatter.send(places, values, self.wires[node.name])
                 fired.append((index, sample, places, levels))
-            elif node.name in self.wirings:
+            elif node.name in self.passages:
                 self._pass(node)
             else:
                 self._ask_host(sample, node)
@@ -173,14 +173,14 @@ class Simulator(Wires):
         return places, levels
 
     def _pass(self, node: Node) -> None:
-        for wiring in self.wirings[node.name]:
-            source, wire = self.wires[wiring.source], self.wires[node.name]
-            how = wiring.how
+        for passage in self.passages[node.name]:
+            source, wire = self.wires[passage.source], self.wires[node.name]
+            how = passage.how
             if isinstance(how, Table):
                 if source is not wire:
                     _scatter.carry(how.start, how.targets, how.weights, how.once, source, wire)
                 continue
-            analog = not wiring.is_spikes
+            analog = not passage.is_spikes
             if isinstance(how, Linear):
                 events, spikes = _scatter.scatter_linear(how.weights, analog, source, wire)
             else:
@@ -212,7 +212,7 @@ class Simulator(Wires):
 
     def _ask_host(self, sample: int, node: Node) -> None:
         """An op that is not linear, on what has arrived; it sends what its receivers lack (Thm 4.2)."""
-        env, moves = self.host[sample], node.name in self.circuit.moving
+        env, moves = self.host[sample], node.name in self.program.flow.moving()
         if self.inputs is None or (self.t > 1 and not moves and self.coding != "rate"):
             return
         if self.t > 1 and not moves:

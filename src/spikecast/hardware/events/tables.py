@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.program import Node, Ref, resolve
+from spikecast.graph.program import Node, Ref
 from spikecast.graph.roles import matmul_operands
 from spikecast.hardware.circuit.circuit import Circuit
-from spikecast.hardware.circuit.forms import arguments
 from spikecast.hardware.circuit.parts import Link
 from spikecast.hardware.events._scatter import CHANNELS, DILATION, KERNEL, OUT, PADDING, SIZE, STRIDE
 
@@ -123,8 +122,8 @@ def _by_channel(circuit: Circuit, node: Node, form: Tensor) -> Triples:
     for first in range(0, size, step):
         units = torch.eye(size, dtype=form.dtype)[first : first + step].reshape(-1, 1, *space)
         env = {**frame.values, node.args[0].name: units}
-        args, kwargs = arguments(node, lambda ref, env=env: env[ref.name], circuit.forms.device)  # type: ignore[misc]
-        out = resolve(node.target)(*args, **kwargs).reshape(len(units), -1)
+        circuit.forms.evaluate([node], env)
+        out = env[node.name].reshape(len(units), -1)
         places = out.shape[1]
         rows, columns = out.nonzero(as_tuple=True)
         found.append((rows.numpy() + first, columns.numpy(), out[rows, columns].double().numpy()))

@@ -20,7 +20,6 @@ from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Feed, Path
 from spikecast.hardware.integer.fixed_point import FoldError, Synapse, synapse
 from spikecast.hardware.integer.neuron import Division, IntegerNeurons, Overflow, Widths, gain
-from spikecast.hardware.twin.units import call, recast
 from spikecast.network.answers import stacked
 from spikecast.network.spiking import checked_steps
 
@@ -179,9 +178,7 @@ class _Run:
             if node.target == NEURON:
                 self._fire(node, t)
             elif node.name in self.circuit.sources:
-                args, kwargs = recast((node.args, dict(node.kwargs)), None, self.device)
-                node = Node(node.name, node.target, args, kwargs)
-                self.values[node.name] = call(node, [self._value(name, t, heard) for name in node.inputs])
+                self.values[node.name] = node.call(lambda ref: self._value(ref.name, t, heard), self.device)
         outputs = self.circuit.program.outputs
         return [self._value(out.name, t, heard) if isinstance(out, Ref) else out for out in outputs]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import MissingExtraError
-from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Ref, replace_refs
+from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Ref
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Layer
 from spikecast.hardware.nir.linear import HANDLERS, Call, Unsaid, Value
@@ -73,7 +73,7 @@ class Builder:
         for spec in self.program.inputs:
             self._enter(spec.name, "input" if len(self.program.inputs) == 1 else f"input_{spec.name}")
         for node in self.program.nodes:
-            if node.name in self.circuit.still:
+            if node.name in self.circuit.flow.constant:
                 continue
             try:
                 self.values[node.name] = self._shared(node, self._said(node))
@@ -92,16 +92,18 @@ class Builder:
             return self._neuron(self.layers[node.name], shape)
         if node.name not in self.circuit.linear or node.op not in HANDLERS:
             raise Unsaid(self._why_not(node))
-        if not all(self._batch_is_first(name) for name in (node.name, *node.inputs) if name not in self.circuit.still):
+        if not all(
+            self._batch_is_first(name) for name in (node.name, *node.inputs) if name not in self.circuit.flow.constant
+        ):
             raise Unsaid("its samples do not lie along its first axis")
-        args, kwargs = replace_refs((node.args, dict(node.kwargs)), self._argument)
+        args, kwargs = node.arguments(self._argument)
         return HANDLERS[node.op](Call(node, args, kwargs, shape, self._push, self._flatten))
 
     def _why_not(self, node: Node) -> str:
         op = node.op.removeprefix("aten.")
         if "max_pool" in op:
             return "a maximum is not linear; convert with average pooling"
-        role = self.circuit.roles[node.name]
+        role = self.circuit.flow.roles[node.name]
         if node.name in self.circuit.linear:
             return f"{op} is linear, but no NIR primitive does it"
         return f"{op} is {role.value if role else 'an unknown op'}: a graded unit or a product"
@@ -245,8 +247,7 @@ class Builder:
         return name
 
     def _shape(self, value: str) -> tuple[int, ...]:
-        form = self.frame.forms[value]
-        return self.circuit._sample_shape(value, form) if isinstance(form, Tensor) else ()
+        return self.circuit.sample_shape(value, self.frame.forms[value])
 
     def _batch_is_first(self, value: str) -> bool:
         meta = self.program.metas[value]
