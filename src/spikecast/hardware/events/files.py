@@ -11,7 +11,6 @@ import io
 import json
 import math
 import os
-import stat
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +23,9 @@ from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
 from spikecast.errors import ArtifactError, SpikecastError
 from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender
 from spikecast.storage import codec
+from spikecast.storage.child import HDF5_SIGNATURE
 from spikecast.storage.codec import Json, fields, items, short, typed, whole
-from spikecast.storage.files import replacing
+from spikecast.storage.files import file_start, replacing
 
 FORMAT, VERSION = "spikecast-events", 1
 MAX_BYTES = 2**30
@@ -58,15 +58,15 @@ def _write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 
 def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Events:
     """The events of a file that is whole, of a known version, and unpacked no larger than `max_bytes`."""
-    _check_file(path, max_bytes)
+    size, start = file_start(path, "a file of events")
+    if size > max_bytes + MAX_HEADER:
+        raise ArtifactError(f"{path} has {size} bytes, the limit is {max_bytes}; give a larger max_bytes")
     try:
-        with open(path, "rb") as file:
-            magic = file.read(4)
-        if magic[:2] == b"PK":
+        if start[:2] == b"PK":
             return _load_npz(path, max_bytes)
-        from spikecast.hardware.events.hdf5 import is_hdf5, load_hdf5
+        if start == HDF5_SIGNATURE:
+            from spikecast.hardware.events.hdf5 import load_hdf5
 
-        if is_hdf5(path):
             return load_hdf5(path, max_bytes)
         raise ArtifactError("it is neither npz nor HDF5")
     except SpikecastError as error:
@@ -74,17 +74,6 @@ def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
     except Exception as error:  # zipfile, zlib and numpy have a dozen types for a damaged file
         line = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ArtifactError(f"{path} is cut short or damaged ({short(line)}); copy or write it again") from None
-
-
-def _check_file(path: str | os.PathLike[str], max_bytes: int) -> None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be opened ({short(str(error))}); check the name") from None
-    if not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
-        raise ArtifactError(f"{path} is a folder or a device; give a file of events")
-    if found.st_size > max_bytes + MAX_HEADER:
-        raise ArtifactError(f"{path} has {found.st_size} bytes, the limit is {max_bytes}; give a larger max_bytes")
 
 
 # -- what a file holds

@@ -55,9 +55,9 @@ def network_metadata(snn: SpikingNetwork, built: Built) -> dict[str, Any]:
     for number, (key, tensor) in enumerate(store.tensors.items()):
         place = built.placed.get(key.removeprefix("weights/"))
         if place is not None and tensor.dtype == torch.float32:
-            at = f"nodes/{place[0]}/{place[1]}"
+            at = f"node/nodes/{place[0]}/{place[1]}"
         else:
-            at, data[f"t{number}"] = f"metadata/spikecast.data/t{number}", _bytes(tensor)
+            at, data[f"t{number}"] = f"node/metadata/spikecast.data/t{number}", _bytes(tensor)
         kind = str(tensor.dtype).removeprefix("torch.")
         index.append({"key": key, "at": at, "dtype": kind, "shape": list(tensor.shape)})
     return {
@@ -80,6 +80,9 @@ def restored(path: str | os.PathLike[str], tree: Mapping[str, Any], place: torch
             raise ArtifactError("it is a NIR graph without its network; only profile='extended' can be loaded")
         if tree.get("format") != str(FORMAT).encode():
             raise ArtifactError(f"its format is {tree.get('format')!r}, this spikecast reads {FORMAT}")
+        for name in ("document", "tensors"):
+            if name not in tree:
+                raise ArtifactError(f"it has no {name}, or one that lies elsewhere")
         document = typed(artifact._parsed(_text(tree["document"])), dict, "its document")
         *_, body = fields(document, "its document", "sha256", "format", "kind", "versions", "network")
         tensors = _tensors(artifact._parsed(_text(tree["tensors"])), tree, _layouts(body))
@@ -110,8 +113,8 @@ def _tensors(index: Any, tree: Mapping[str, Any], layouts: Mapping[str, list[int
         if typed(kind, str, "a dtype") not in DTYPES or typed(key, str, "a tensor") in found:
             raise ArtifactError(f"a tensor is of the type {short(kind)}, or is there twice")
         sizes = [whole(size, "a size") for size in items(shape, "a shape", int)]
-        raw = np.ascontiguousarray(tree[f"t{number}"])
-        if typed(at, str, "a place").startswith("nodes/"):
+        raw = np.ascontiguousarray(tree[str(number)])
+        if typed(at, str, "a place").startswith("node/nodes/"):
             value = torch.from_numpy(raw.astype(np.float32, copy=False))
             strides = layouts.get(key)
             if strides is not None and len(strides) == value.dim():
