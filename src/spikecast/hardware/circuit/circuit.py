@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,12 +21,20 @@ from spikecast.graph.roles import Role
 from spikecast.hardware.affine import in_order, is_affine, split_affine
 from spikecast.hardware.circuit.forms import Forms
 from spikecast.hardware.circuit.parts import Feed, HostOp, Layer, Link, Path, Source
-
-if TYPE_CHECKING:
-    from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 
 MAX_PATHS = 4096  # x + x, twelve times over, has that many
 MAX_MATRIX = 2**25
+
+
+def whole(network: SpikingNetwork) -> SpikingNetwork:
+    """The network, if it is one graph from input to answer; hardware has no Python code between regions."""
+    if not isinstance(network, SpikingNetwork):
+        raise ModelError(
+            f"hardware takes a whole SpikingNetwork, not a {type(network).__name__}; give what convert made without "
+            "regions=, or one region: snn.networks[...]"
+        )
+    return network
 
 
 class Circuit:
@@ -35,7 +43,7 @@ class Circuit:
     def __init__(
         self, network: SpikingNetwork, example: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        self.network = network
+        self.network = whole(network)
         plan, tensors = (network.plan, None) if example is None else network.prepare_call(example, kwargs or {})
         self.program: Program = plan.program
         self.flow = plan.program.flow
@@ -43,7 +51,8 @@ class Circuit:
         self.sizes = [tuple(shape) for shape in shapes]
         self.batch = self._batch()
         self.device = network.device or torch.device("cpu")
-        self.forms = Forms(self.program, network.execution(self.program).tensors, self.sizes, self.device)
+        self.tensors = network.execution(self.program).tensors
+        self.forms = Forms(self.program, self.tensors, self.sizes, self.device)
         self.sources: dict[str, Source] = {}  # by value
         self.linear: set[str] = set()  # affine in the sources, and none of them
         self._classify()

@@ -189,8 +189,8 @@ def check_columns(columns: Mapping[str, Column], senders: list[Sender], num_step
     for index, sender in enumerate(senders):
         mine = layer == index
         channel, y, x, level = (columns[name][mine] for name in ("channel", "y", "x", "level"))
-        for found, size in zip((channel, y, x), sender.extents, strict=True):
-            if len(found) and found.max() >= size:
+        for places, size in zip((channel, y, x), sender.extents, strict=True):
+            if len(places) and places.max() >= size:
                 raise ArtifactError(f"an event of the layer {short(sender.name)} lies outside of it")
         if bool((level == 0).any() or (np.abs(level.astype(np.int16)) > sender.num_levels).any()):
             raise ArtifactError(f"an event of the layer {short(sender.name)} has a level that there is not")

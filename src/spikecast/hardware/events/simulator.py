@@ -40,12 +40,12 @@ class Simulator(Wires):
     their result is sent as graded events. Their work is not counted.
     """
 
-    def __init__(self, snn: SpikingNetwork, *example: Any, hosted: bool = False, **kwargs: Any) -> None:
-        circuit = Circuit(snn, example if example or kwargs else None, kwargs)
+    def __init__(self, network: SpikingNetwork, *example: Any, hosted: bool = False, **kwargs: Any) -> None:
+        circuit = Circuit(network, example if example or kwargs else None, kwargs)
         if not hosted:
             refuse_host_ops(circuit)
         super().__init__(circuit)
-        self.snn, self.coding = snn, snn.config.coding
+        self.network, self.coding = network, network.config.coding
         self.senders = senders_of(circuit.layers)
         self.layers = {layer.value: i for i, layer in enumerate(circuit.layers)}
         self.neurons = [Neurons(layer, circuit.constant(layer.feed)) for layer in circuit.layers]
@@ -60,7 +60,7 @@ class Simulator(Wires):
         """Begin anew with these inputs; or with none, for `samples` whose spikes will be given."""
         self.t, self.counts, self.inputs = 0, {}, None
         if args or kwargs:
-            plan, tensors = self.snn.prepare_call(args, kwargs)
+            plan, tensors = self.network.prepare_call(args, kwargs)
             sizes = [tuple(t.shape) for t in tensors]
             count = batch_size(self.program, tensors) if self.program.batch_symbols else None
             self.inputs = [tensors] if count is None else [take(self.program, tensors, i, i + 1) for i in range(count)]
@@ -104,7 +104,7 @@ class Simulator(Wires):
 
     def _check(self, events: Events) -> None:
         """Refuse the events of another network; thresholds may differ."""
-        own, theirs = ([(s.name, s.shape, s.num_levels) for s in found] for found in (self.senders, events.senders))
+        own, theirs = ([(s.name, s.shape, s.num_levels) for s in senders] for senders in (self.senders, events.senders))
         if own != theirs or events.coding != self.coding:
             raise DataError("the events are of other layers or another coding; record them with this network")
         if events.samples != self.samples:
@@ -112,7 +112,7 @@ class Simulator(Wires):
 
     def run(self, *args: Any, num_steps: int | None = None, events: Events | None = None, **kwargs: Any) -> Any:
         """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them."""
-        total = checked_steps(self.snn.config.num_steps if num_steps is None else num_steps)
+        total = checked_steps(self.network.config.num_steps if num_steps is None else num_steps)
         self.start(*args, samples=None if events is None else events.samples, **kwargs)
         answers = []
         for _ in range(total):
@@ -127,19 +127,19 @@ class Simulator(Wires):
 
     def outputs(self) -> list[Tensor]:
         """The network's output tensors as they stand after the steps so far."""
-        found = []
+        outputs = []
         for name in self.program.output_names:
             meta, form = self.program.metas[name], self.form(name)
             parts = [torch.from_numpy(self._estimate(b, name)).reshape(form.shape) for b in range(self.samples)]
             axis = getattr(meta, "batch_axis", None)
             whole = torch.cat(parts, axis) if axis is not None and self.program.batch_symbols else parts[0]
-            found.append(whole.to(form.dtype))
-        return found
+            outputs.append(whole.to(form.dtype))
+        return outputs
 
     def _estimate(self, sample: int, name: str) -> NDArray[np.float64]:
         held = self.held[sample][name]
-        found: NDArray[np.float64] = self.rest[name] + (held / max(self.t, 1) if self.coding == "rate" else held)
-        return found
+        estimate: NDArray[np.float64] = self.rest[name] + (held / max(self.t, 1) if self.coding == "rate" else held)
+        return estimate
 
     def _sample(self, sample: int, given: Events | None) -> list[tuple[int, int, Any, Any]]:
         fired = []
@@ -204,7 +204,7 @@ class Simulator(Wires):
             self._send_dense(spec.name, value)
 
     def _send_dense(self, name: str, value: Any) -> None:
-        """A value that is held still is sent once, or at every step where rates are."""
+        """A value that is settled is sent once, or at every step where rates are."""
         if isinstance(value, Tensor) and value.is_floating_point():
             flat = value.double().flatten().cpu().numpy()
             (places,) = np.nonzero(flat)

@@ -84,12 +84,12 @@ class Wires:
 
     def _aliases(self) -> dict[str, str]:
         """Values that can share a wire: what only changes its form, and what is only read to be added to a sum."""
-        found: dict[str, str] = {}
+        aliases: dict[str, str] = {}
         kept = {*self.program.output_names, *(feed.target for feed in self.dense_feeds())}
         for name, passages in self.passages.items():
             plain = [w for w in passages if isinstance(w.how, Table) and w.how.is_identity]
             if len(passages) == 1 and plain:
-                found[name] = passages[0].source
+                aliases[name] = passages[0].source
                 continue
             for passage in plain:
                 source = passage.source
@@ -97,12 +97,12 @@ class Wires:
                 reads = [n for n in self.program.users[source] if n.name in self.passages or n.target == NEURON]
                 if (
                     source in self.passages
-                    and source not in found
+                    and source not in aliases
                     and source not in kept
                     and len(users) == len(reads) == 1
                 ):
-                    found[source] = name
-        return found
+                    aliases[source] = name
+        return aliases
 
 
 def refuse_host_ops(circuit: Circuit) -> None:

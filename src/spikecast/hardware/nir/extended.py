@@ -28,8 +28,8 @@ FORMAT = 1
 
 def neuron_with_settings(layer: Layer) -> Any:
     """The nested graph of a layer with its own thresholds, and in its metadata what stock primitives cannot say."""
-    theta = layer.threshold.detach().cpu().float().expand(layer.shape).contiguous().numpy()
-    graph = neuron_graph(layer, theta)
+    threshold = layer.threshold.detach().cpu().float().expand(layer.shape).contiguous().numpy()
+    graph = neuron_graph(layer, threshold)
     neuron = layer.neuron
     settings = {
         "site": layer.name,
@@ -44,10 +44,10 @@ def neuron_with_settings(layer: Layer) -> Any:
     return graph
 
 
-def network_metadata(snn: SpikingNetwork, built: Built) -> dict[str, Any]:
+def network_metadata(network: SpikingNetwork, built: Built) -> dict[str, Any]:
     """The network as `artifact` writes it; a weight that is a node's own is not written twice."""
     store = artifact.TensorStore()
-    body = artifact.network_to_document(snn, store)
+    body = artifact.network_to_document(network, store)
     versions = {"spikecast": __version__, "torch": torch.__version__}
     text = artifact._written({"format": artifact.FORMAT, "kind": "network", "versions": versions, "network": body})
     index: list[Json] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,13 +12,11 @@ from torch import Tensor
 from spikecast.graph.program import Node, Program, Ref
 from spikecast.hardware.affine import in_order, is_wire, split_affine
 from spikecast.hardware.twin.units import Unit, factors, units
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.theory.coding import receive
 from spikecast.theory.firing import level_value
 from spikecast.theory.graded import graded_signal, product_signal
 from spikecast.theory.neuron import Neuron, SpikeState, rest_state, spike_step
-
-if TYPE_CHECKING:
-    from spikecast.network.spiking import SpikingNetwork
 
 
 class Run:

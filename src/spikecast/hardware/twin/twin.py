@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,15 +18,13 @@ from spikecast.config import Coding
 from spikecast.errors import ConfigError
 from spikecast.graph.program import Ref
 from spikecast.graph.structure import unflatten
+from spikecast.hardware.circuit.circuit import whole
 from spikecast.hardware.twin.run import Run
 from spikecast.network.answers import stacked
 from spikecast.network.plan import Plan
-from spikecast.network.spiking import checked_steps
+from spikecast.network.spiking import SpikingNetwork, checked_steps
 from spikecast.theory.coding import receive
 from spikecast.theory.firing import level_index
-
-if TYPE_CHECKING:
-    from spikecast.network.spiking import SpikingNetwork
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Twin:
     def __init__(self, network: SpikingNetwork, dtype: torch.dtype | None = None) -> None:
         if dtype not in (None, torch.float32, torch.float64):
             raise ConfigError(f"dtype={dtype} is no type a twin computes in; give torch.float32 or torch.float64")
-        self.network, self.dtype = network, dtype
+        self.network, self.dtype = whole(network), dtype
 
     @torch.no_grad()
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
