@@ -56,7 +56,7 @@ def command(
     text, data = str(found), dataclasses.asdict(found)
     x = inputs if isinstance(inputs, Tensor) or not importers else open_source(given, network.device).example()
     for name in importers:
-        checked = check_nir(out, name, x, num_steps=network.config.num_steps, snn=network)
+        checked = check_nir(out, name, x, num_steps=network.config.num_steps, network=network)
         text = f"{text}\n{checked}"
         data.setdefault("check", {})[name] = dataclasses.asdict(checked)
     common.show(text, data, as_json=output.as_json)

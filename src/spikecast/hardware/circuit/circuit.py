@@ -51,7 +51,7 @@ class Circuit:
         self.sizes = [tuple(shape) for shape in shapes]
         self.batch = self._batch()
         self.device = network.device or torch.device("cpu")
-        self.tensors = network.execution(self.program).tensors
+        self.tensors = network.tensors_of(self.program)
         self.forms = Forms(self.program, self.tensors, self.sizes, self.device)
         self.sources: dict[str, Source] = {}  # by value
         self.linear: set[str] = set()  # affine in the sources, and none of them

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spikecast.graph.calls import batch_size, take
+from spikecast.graph.calls import batch_size
 from spikecast.graph.execute.run import Execution
 from spikecast.hardware.circuit.circuit import Circuit
-from spikecast.hardware.events.stream import Column, Events, events_of_step, joined, senders_of
-from spikecast.network.spiking import SpikingNetwork, checked_steps
+from spikecast.hardware.events.stream import Column, Events, events_of_step, in_pieces, joined, senders_of
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
 
 _CHUNK = 16  # samples that are run at once
@@ -23,13 +23,12 @@ _CHUNK = 16  # samples that are run at once
 def stream_events(network: SpikingNetwork, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[Events]:
     """Yield the events of each step as soon as it has been run, in the value view."""
     circuit = Circuit(network, args, kwargs)
-    total = checked_steps(network.config.num_steps if num_steps is None else num_steps)
+    total = network.config.steps_or(num_steps)
     program, senders = circuit.program, senders_of(circuit.layers)
     _, tensors = network.prepare_call(args, kwargs)
-    pieces = in_pieces(program, tensors, _CHUNK)
-    count = 1 if pieces is None else batch_size(program, tensors) or 0
+    free = batch_size(program, tensors) if program.batch_symbols else None
     runs = []
-    for piece in [tensors] if pieces is None else pieces:
+    for piece in in_pieces(program, tensors, _CHUNK):
         execution = network.execution(program)
         execution.start(piece)
         runs.append((execution, NeuronStates(network, list(network.sites))))
@@ -40,10 +39,10 @@ def stream_events(network: SpikingNetwork, *args: Any, num_steps: int | None = N
             execution.advance(states)
             for index, layer in enumerate(circuit.layers):
                 levels = states.recorded[layer.name].levels[0]
-                samples = [levels] if pieces is None else _by_sample(execution, layer.value, levels)
+                samples = [levels] if free is None else _by_sample(execution, layer.value, levels)
                 fired += [(index, k * _CHUNK + i, *_fired(part)) for i, part in enumerate(samples)]
         fired.sort(key=lambda item: item[:2])
-        yield events_of_step(fired, t, senders, network.config.coding, total, count)
+        yield events_of_step(fired, t, senders, network.config.coding, total, 1 if free is None else free)
 
 
 def _by_sample(execution: Execution, name: str, levels: Tensor) -> list[Tensor]:

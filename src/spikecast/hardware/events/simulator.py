@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.graph.calls import batch_size, take
-from spikecast.graph.program import NEURON, Node
+from spikecast.graph.program import NEURON, Node, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.events import _scatter
 from spikecast.hardware.events.neurons import Neurons, NeuronState
-from spikecast.hardware.events.stream import Events, events_of_step, senders_of
+from spikecast.hardware.events.stream import Events, events_of_step, in_pieces, senders_of
 from spikecast.hardware.events.tables import Linear, Table
 from spikecast.hardware.events.wires import Wires, refuse_host_ops
-from spikecast.network.spiking import SpikingNetwork, checked_steps
+from spikecast.network.answers import with_time
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.theory.coding import signal_between
 
 Counts = dict[str, dict[str, list[int]]]  # by op, by column: a number for each step
@@ -62,8 +62,7 @@ class Simulator(Wires):
         if args or kwargs:
             plan, tensors = self.network.prepare_call(args, kwargs)
             sizes = [tuple(t.shape) for t in tensors]
-            count = batch_size(self.program, tensors) if self.program.batch_symbols else None
-            self.inputs = [tensors] if count is None else [take(self.program, tensors, i, i + 1) for i in range(count)]
+            self.inputs = in_pieces(self.program, tensors, 1)
             expected = [tuple(self.form(spec.name).shape) for spec in self.program.inputs]
             if plan.program is not self.program or any(
                 [tuple(t.shape) for t in one] != expected for one in self.inputs
@@ -112,18 +111,15 @@ class Simulator(Wires):
 
     def run(self, *args: Any, num_steps: int | None = None, events: Events | None = None, **kwargs: Any) -> Any:
         """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them."""
-        total = checked_steps(self.network.config.num_steps if num_steps is None else num_steps)
+        total = self.network.config.steps_or(num_steps)
         self.start(*args, samples=None if events is None else events.samples, **kwargs)
         answers = []
         for _ in range(total):
             self.step(events)
-            answers.append(self.outputs())
-        leaves = [torch.stack([a[i] for a in answers]) for i in range(len(answers[0]))]
-        return unflatten(self.program.output_structure, self._with_constants(leaves))
-
-    def _with_constants(self, leaves: list[Tensor]) -> list[Any]:
-        tensors = iter(leaves)
-        return [next(tensors) if getattr(out, "name", None) is not None else out for out in self.program.outputs]
+            tensors = iter(self.outputs())
+            leaves = [next(tensors) if isinstance(out, Ref) else out for out in self.program.outputs]
+            answers.append(unflatten(self.program.output_structure, leaves))
+        return with_time(answers)
 
     def outputs(self) -> list[Tensor]:
         """The network's output tensors as they stand after the steps so far."""

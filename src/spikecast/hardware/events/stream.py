@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from spikecast.config import Coding
 from spikecast.errors import DataError
+from spikecast.graph.calls import batch_size, take
+from spikecast.graph.program import Program
 from spikecast.hardware.circuit.parts import Layer
 
 COLUMNS = {"t": "<u2", "layer": "<u2", "sample": "<u4", "channel": "<u4", "y": "<u4", "x": "<u4", "level": "|i1"}
@@ -159,6 +162,14 @@ def senders_of(layers: Iterable[Layer]) -> tuple[Sender, ...]:
         )
         for layer in layers
     )
+
+
+def in_pieces(program: Program, tensors: list[Tensor], size: int) -> list[list[Tensor]]:
+    """A call as calls of so many samples each; as one where the batch size is pinned."""
+    total = batch_size(program, tensors) if program.batch_symbols else None
+    if total is None:
+        return [tensors]
+    return [take(program, tensors, i, min(i + size, total)) for i in range(0, total, size)]
 
 
 def events_of_step(

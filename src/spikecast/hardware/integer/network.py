@@ -20,8 +20,8 @@ from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Feed, Path
 from spikecast.hardware.integer.fixed_point import FoldError, Synapse, synapse
 from spikecast.hardware.integer.neuron import Division, IntegerNeurons, Overflow, Widths, gain
-from spikecast.network.answers import stacked
-from spikecast.network.spiking import SpikingNetwork, checked_steps
+from spikecast.network.answers import with_time
+from spikecast.network.spiking import SpikingNetwork
 
 
 @dataclass(frozen=True)
@@ -121,16 +121,13 @@ class IntegerNetwork:
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
         """The answer after each step, in the form of `SpikingNetwork.run`."""
         plan, tensors = self.network.prepare_call(args, kwargs)
-        total = checked_steps(self.network.config.num_steps if num_steps is None else num_steps)
         sizes = [tuple(t.shape[1:]) for t in tensors]
         if plan.program is not self.circuit.program or sizes != [tuple(s[1:]) for s in self.circuit.sizes]:
             raise DataError(
                 f"inputs of {sizes} per sample: integer weights were made for {self.circuit.sizes}; give those"
             )
         run = _Run(self, tensors)
-        answers = [run.advance(t) for t in range(1, total + 1)]
-        leaves = [stacked(list(leaf)) for leaf in zip(*answers, strict=True)]
-        return unflatten(plan.program.output_structure, leaves)
+        return with_time([run.advance(t) for t in range(1, self.network.config.steps_or(num_steps) + 1)])
 
 
 def _check(network: SpikingNetwork, weight_bits: int, membrane_bits: int, division: str, overflow: str) -> None:
@@ -169,15 +166,16 @@ class _Run:
             for layer in self.circuit.layers
         }
 
-    def advance(self, t: int) -> list[Any]:
+    def advance(self, t: int) -> Any:
         heard: dict[str, Tensor] = {}
         for node in self.circuit.program.nodes:
             if node.target == NEURON:
                 self._fire(node, t)
             elif node.name in self.circuit.sources:
                 self.values[node.name] = node.call(lambda ref: self._value(ref.name, t, heard), self.device)
-        outputs = self.circuit.program.outputs
-        return [self._value(out.name, t, heard) if isinstance(out, Ref) else out for out in outputs]
+        program = self.circuit.program
+        outputs = [self._value(out.name, t, heard) if isinstance(out, Ref) else out for out in program.outputs]
+        return unflatten(program.output_structure, outputs)
 
     def _fire(self, node: Node, t: int) -> None:
         receiver, neurons = self.net.receivers[node.name], self.neurons[node.name]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from spikecast.graph.program import Node, Program, Ref
+from spikecast.graph.structure import unflatten
 from spikecast.hardware.affine import in_order, is_wire, split_affine
 from spikecast.hardware.twin.units import Unit, factors, units
 from spikecast.network.spiking import SpikingNetwork
@@ -39,7 +40,7 @@ class Run:
         ]
         self.units = units(program)
         self.inputs = {s.name: recast(x, dtype) for s, x in zip(program.inputs, inputs, strict=True)}
-        self.known: dict[str, Any] = recast(dict(network.execution(program).tensors), dtype)
+        self.known: dict[str, Any] = recast(dict(network.tensors_of(program)), dtype)
         self.known.update((n, x) for n, x in self.inputs.items() if not is_wire(program.metas[n]))
         fixed = {*self.known, *(name for name, unit in self.units.items() if unit is Unit.FIXED)}
         self.wires = {name for name, meta in program.metas.items() if is_wire(meta) and name not in fixed}
@@ -78,7 +79,7 @@ class Run:
     def _call(self, node: Node, values: Iterable[Any]) -> Any:
         return node.call(in_order(values), self.device)
 
-    def advance(self, t: int) -> list[Any]:
+    def advance(self, t: int) -> Any:
         """One step: every input sends, then every op in order; the answer is what the outputs stand for."""
         for name in self.wires & self.inputs.keys():
             image = self.inputs[name]
@@ -87,7 +88,8 @@ class Run:
             unit = self.units[node.name]
             if unit is not Unit.FIXED:
                 self._send(node.name, _STEP[unit](self, node, t), t)
-        return [self._value(out.name) if isinstance(out, Ref) else out for out in self.program.outputs]
+        outputs = [self._value(out.name) if isinstance(out, Ref) else out for out in self.program.outputs]
+        return unflatten(self.program.output_structure, outputs)
 
     def _send(self, name: str, signal: Any, t: int) -> None:
         self.sent[name] = signal

@@ -16,13 +16,10 @@ from torch import Tensor
 
 from spikecast.config import Coding
 from spikecast.errors import ConfigError
-from spikecast.graph.program import Ref
-from spikecast.graph.structure import unflatten
 from spikecast.hardware.circuit.circuit import whole
 from spikecast.hardware.twin.run import Run
-from spikecast.network.answers import stacked
-from spikecast.network.plan import Plan
-from spikecast.network.spiking import SpikingNetwork, checked_steps
+from spikecast.network.answers import with_time
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.theory.coding import receive
 from spikecast.theory.firing import level_index
 
@@ -63,8 +60,8 @@ class Twin:
     @torch.no_grad()
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
         """The answer after each step, in the form of `SpikingNetwork.run`."""
-        run, plan, total = self._start(args, kwargs, num_steps)
-        return _answer(plan, [run.advance(t) for t in range(1, total + 1)])
+        run, total = self._start(args, kwargs, num_steps)
+        return with_time([run.advance(t) for t in range(1, total + 1)])
 
     @torch.no_grad()
     def trace(
@@ -75,7 +72,7 @@ class Twin:
         `follow` names levels by site, [T, ...]: the neurons send these, whatever they would have fired themselves,
         which is what `levels` says then. So spikes that differ on their own account are told from all that follows.
         """
-        run, plan, total = self._start(args, kwargs, num_steps)
+        run, total = self._start(args, kwargs, num_steps)
         run.follow = follow or {}
         answers, steps, levels = [], [], []
         for t in range(1, total + 1):
@@ -85,22 +82,13 @@ class Twin:
         signals = {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
         fired = {site: torch.stack([step[site] for step in levels]) for site in levels[0]}
         rest = {name: run.rest[name] for name in signals}
-        return Trace(_answer(plan, answers), rest, signals, fired, self.network.config.coding)
+        return Trace(with_time(answers), rest, signals, fired, self.network.config.coding)
 
-    def _start(self, args: Sequence[Any], kwargs: Mapping[str, Any], num_steps: int | None) -> tuple[Run, Plan, int]:
+    def _start(self, args: Sequence[Any], kwargs: Mapping[str, Any], num_steps: int | None) -> tuple[Run, int]:
         plan, tensors = self.network.prepare_call(args, kwargs)
-        total = checked_steps(self.network.config.num_steps if num_steps is None else num_steps)
-        return Run(self.network, plan.program, tensors, self.dtype), plan, total
+        return Run(self.network, plan.program, tensors, self.dtype), self.network.config.steps_or(num_steps)
 
 
 def twin(network: SpikingNetwork, dtype: torch.dtype | None = None) -> Twin:
     """The spike view of a network."""
     return Twin(network, dtype)
-
-
-def _answer(plan: Plan, answers: list[list[Any]]) -> Any:
-    leaves = [
-        stacked(list(leaf)) if isinstance(out, Ref) else out
-        for out, leaf in zip(plan.program.outputs, zip(*answers, strict=True), strict=True)
-    ]
-    return unflatten(plan.program.output_structure, leaves)
