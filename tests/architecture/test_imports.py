@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 # What a user may not have, or should not wait for before it is used.
-HEAVY = ("matplotlib", "numba", "rich", "safetensors", "sklearn", "timm", "torchvision", "triton", "typer")
+HEAVY = ("matplotlib", "msgspec", "numba", "rich", "safetensors", "sklearn", "timm", "torchvision", "triton", "typer")
 
 
 def run_python(code: str, *args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
