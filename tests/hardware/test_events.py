@@ -18,7 +18,7 @@ from torch import nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import ArtifactError, DataError, MissingExtraError
+from spikecast.errors import ArtifactError, DataError, MissingExtraError, ModelError
 from spikecast.hardware import Events, load_events, record_events, stream_events
 from spikecast.hardware.events import recording as recording_module
 from spikecast.hardware.events.files import MAX_HEADER, arrays_of
@@ -159,7 +159,7 @@ def test_views(events, tmp_path) -> None:
 
 
 def test_only_networks_are_recorded() -> None:
-    with pytest.raises(DataError, match="not of a Linear"):
+    with pytest.raises(ModelError, match="whole SpikingNetwork, not a Linear"):
         record_events(nn.Linear(2, 2), torch.ones(1, 2))
 
 
