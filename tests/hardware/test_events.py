@@ -18,11 +18,12 @@ from torch import nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import ArtifactError, DataError, MissingExtraError
+from spikecast.errors import ArtifactError, DataError, MissingExtraError, ModelError
 from spikecast.hardware import Events, load_events, record_events, stream_events
 from spikecast.hardware.events import recording as recording_module
-from spikecast.hardware.events.files import arrays_of
+from spikecast.hardware.events.files import MAX_HEADER, arrays_of
 from spikecast.hardware.events.stream import COLUMNS, Sender, joined
+from spikecast.storage import child
 
 T = 3
 
@@ -158,7 +159,7 @@ def test_views(events, tmp_path) -> None:
 
 
 def test_only_networks_are_recorded() -> None:
-    with pytest.raises(DataError, match="not of a Linear"):
+    with pytest.raises(ModelError, match="whole SpikingNetwork, not a Linear"):
         record_events(nn.Linear(2, 2), torch.ones(1, 2))
 
 
@@ -300,18 +301,42 @@ def test_other_files(tmp_path) -> None:
             load_events(path)
 
 
-def test_damaged_hdf5_is_not_given_to_the_library(events, tmp_path) -> None:
+def test_damaged_hdf5_is_refused(events, tmp_path) -> None:
     path = tmp_path / "run.h5"
     events.save(path)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ArtifactError, match="checksum"):
+    with h5py.File(path, "r+") as file:
+        file["level"][0] = -file["level"][0]
+    with pytest.raises(ArtifactError, match=r"run\.h5 holds no events that can be read: its checksum does not match"):
         load_events(path)
-    with h5py.File(tmp_path / "plain.h5", "w") as file:
-        file["t"] = [1, 2]
-    with pytest.raises(ArtifactError, match="neither npz nor HDF5"):
-        load_events(tmp_path / "plain.h5")
+    with h5py.File(path, "r+") as file:
+        del file["level"]
+        file["level"] = h5py.ExternalLink("/etc/passwd", "/level")
+    with pytest.raises(ArtifactError, match="it lacks 'level'"):
+        load_events(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ArtifactError, match=r"run\.h5 holds no events that can be read: OSError: .*truncated"):
+        load_events(path)
+
+
+def test_what_kills_the_library_kills_its_own_process_only(events, tmp_path, monkeypatch) -> None:
+    """A reader that crashes, one that needs too long, and one that would unpack more than is allowed."""
+    path = tmp_path / "run.h5"
+    events.save(path)
+    script = tmp_path / "reader.py"
+    monkeypatch.setattr(child, "__file__", str(script))
+    script.write_text("import os\nos.abort()\n")
+    with pytest.raises(ArtifactError, match=r"run\.h5 .*reading it ended the reader with signal 6$"):
+        load_events(path)
+    script.write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setattr(child, "TIMEOUT", 0.5)
+    with pytest.raises(ArtifactError, match=r"run\.h5 .*takes more than 0\.5 s to read$"):
+        load_events(path)
+    monkeypatch.undo()
+    with h5py.File(path, "r+") as file:
+        del file["t"]
+        file.create_dataset("t", (2**40,), "<u2", compression="gzip")  # takes no room in the file
+    with pytest.raises(ArtifactError, match=f"its arrays take more than {2**30 + MAX_HEADER} bytes$"):
+        load_events(path)
 
 
 def test_without_h5py(events, tmp_path, monkeypatch) -> None:

@@ -209,13 +209,13 @@ def test_tables_are_the_ops() -> None:
     snn, _ = converted("moved")
     simulator = Simulator(snn)
     checked = 0
-    for wirings in simulator.wirings.values():
-        for wiring in wirings:
-            if isinstance(wiring.how, Table) and len(wirings) == 1 and wiring.node.target != "getitem":
-                signal = torch.randn(simulator.circuit.blank(wiring.source).shape).double()
-                links = [next(p for p in simulator.circuit._ways(wiring.node.name))[1][-1]]
-                out = np.zeros(wiring.how.size)
-                table = table_of(simulator.circuit, links, wiring.source)
+    for passages in simulator.passages.values():
+        for passage in passages:
+            if isinstance(passage.how, Table) and len(passages) == 1 and passage.node.target != "getitem":
+                signal = torch.randn(simulator.circuit.blank(passage.source).shape).double()
+                links = [next(p for p in simulator.circuit._ways(passage.node.name))[1][-1]]
+                out = np.zeros(passage.how.size)
+                table = table_of(simulator.circuit, links, passage.source)
                 origin = np.repeat(np.arange(signal.numel()), np.diff(table.start))
                 np.add.at(out, table.targets, table.weights * signal.flatten().numpy()[origin])
                 assert np.allclose(out, simulator.circuit.along(links, signal).flatten())

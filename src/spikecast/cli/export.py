@@ -58,7 +58,7 @@ def command(
     if importers and not isinstance(inputs, Tensor):
         inputs = open_source(given, device_named(given.device)).example()
     for name in importers:
-        checked = check_nir(out, name, inputs, num_steps=network.config.num_steps, snn=network)
+        checked = check_nir(out, name, inputs, num_steps=network.config.num_steps, network=network)
         text = f"{text}\n{checked}"
         data.setdefault("check", {})[name] = dataclasses.asdict(checked)
     common.show(text, data, as_json=output.as_json)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ArtifactError, SpikecastError, first_line
-from spikecast.storage.files import blaming, replacing
+from spikecast.storage.files import blaming, file_start, replacing
 from spikecast.storage.schema import FORMAT, Document, Head, decoded
 from spikecast.storage.tensors import is_whole
 
@@ -74,17 +74,8 @@ def read(path: str | os.PathLike[str], device: torch.device) -> tuple[Document, 
 
 def _check_file(path: str | os.PathLike[str]) -> None:
     """See that there is a file and that it can be one of ours, before anything of it is read into memory."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
-            raise ArtifactError(f"{path} is a folder or a device; give the file that snn.save wrote")
-        with open(path, "rb") as file:
-            size, header = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
-    except FileNotFoundError:
-        raise ArtifactError(f"there is no file {path}; check the name") from None
-    except PermissionError:
-        raise ArtifactError(f"{path} may not be read; change its permissions, or run as its owner") from None
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be opened ({first_line(error)}); check the name") from None
+    size, start = file_start(path, "the file that snn.save wrote")
+    header = int.from_bytes(start, "little")
     if size == 0:
         raise ArtifactError(f"{path} is empty; copy or save it again")
     if header > MAX_HEADER or header + 8 > size:

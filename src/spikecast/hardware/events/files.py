@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import stat
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +22,8 @@ from numpy.typing import NDArray
 from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
 from spikecast.errors import ArtifactError, SpikecastError, first_line
 from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender
-from spikecast.storage.files import replacing
+from spikecast.storage.child import HDF5_SIGNATURE
+from spikecast.storage.files import file_start, replacing
 from spikecast.storage.schema import MAX_RANK, Record, decoded, short
 
 FORMAT, VERSION = "spikecast-events", 1
@@ -57,15 +57,15 @@ def _write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 
 def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Events:
     """The events of a file that is whole, of a known version, and unpacked no larger than `max_bytes`."""
-    _check_file(path, max_bytes)
+    size, start = file_start(path, "a file of events")
+    if size > max_bytes + MAX_HEADER:
+        raise ArtifactError(f"{path} has {size} bytes, the limit is {max_bytes}; give a larger max_bytes")
     try:
-        with open(path, "rb") as file:
-            magic = file.read(4)
-        if magic[:2] == b"PK":
+        if start[:2] == b"PK":
             return _load_npz(path, max_bytes)
-        from spikecast.hardware.events.hdf5 import is_hdf5, load_hdf5
+        if start == HDF5_SIGNATURE:
+            from spikecast.hardware.events.hdf5 import load_hdf5
 
-        if is_hdf5(path):
             return load_hdf5(path, max_bytes)
         raise ArtifactError("it is neither npz nor HDF5")
     except SpikecastError as error:
@@ -73,17 +73,6 @@ def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
     except Exception as error:  # zipfile, zlib and numpy have a dozen types for a damaged file
         said = short(first_line(error))
         raise ArtifactError(f"{path} is cut short or damaged ({said}); copy or write it again") from None
-
-
-def _check_file(path: str | os.PathLike[str], max_bytes: int) -> None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be opened ({short(str(error))}); check the name") from None
-    if not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
-        raise ArtifactError(f"{path} is a folder or a device; give a file of events")
-    if found.st_size > max_bytes + MAX_HEADER:
-        raise ArtifactError(f"{path} has {found.st_size} bytes, the limit is {max_bytes}; give a larger max_bytes")
 
 
 # -- what a file holds
@@ -177,8 +166,8 @@ class Header:
             raise ArtifactError("a threshold is not positive and finite")
         for layer in self.layers:
             stop = start + math.prod(layer.threshold)
-            theta = thresholds[start:stop].reshape(layer.threshold).astype(np.float64)
-            senders.append(Sender(layer.name, layer.shape, layer.axis, layer.num_levels, theta))
+            threshold = thresholds[start:stop].reshape(layer.threshold).astype(np.float64)
+            senders.append(Sender(layer.name, layer.shape, layer.axis, layer.num_levels, threshold))
             start = stop
         columns = {name: arrays[name] for name in COLUMNS}
         check_columns(columns, senders, self.num_steps, self.samples)
@@ -196,8 +185,8 @@ def check_columns(columns: Mapping[str, Column], senders: list[Sender], num_step
     for index, sender in enumerate(senders):
         mine = layer == index
         channel, y, x, level = (columns[name][mine] for name in ("channel", "y", "x", "level"))
-        for found, size in zip((channel, y, x), sender.extents, strict=True):
-            if len(found) and found.max() >= size:
+        for places, size in zip((channel, y, x), sender.extents, strict=True):
+            if len(places) and places.max() >= size:
                 raise ArtifactError(f"an event of the layer {short(sender.name)} lies outside of it")
         if bool((level == 0).any() or (np.abs(level.astype(np.int16)) > sender.num_levels).any()):
             raise ArtifactError(f"an event of the layer {short(sender.name)} has a level that there is not")

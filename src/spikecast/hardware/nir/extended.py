@@ -39,8 +39,8 @@ class Place(Record, frozen=True):
 
 def neuron_with_settings(layer: Layer) -> Any:
     """The nested graph of a layer with its own thresholds, and in its metadata what stock primitives cannot say."""
-    theta = layer.threshold.detach().cpu().float().expand(layer.shape).contiguous().numpy()
-    graph = neuron_graph(layer, theta)
+    threshold = layer.threshold.detach().cpu().float().expand(layer.shape).contiguous().numpy()
+    graph = neuron_graph(layer, threshold)
     neuron = layer.neuron
     settings = {
         "site": layer.name,
@@ -55,18 +55,18 @@ def neuron_with_settings(layer: Layer) -> Any:
     return graph
 
 
-def network_metadata(snn: SpikingNetwork, built: Built) -> dict[str, Any]:
+def network_metadata(network: SpikingNetwork, built: Built) -> dict[str, Any]:
     """The network as `artifact` writes it; a weight that is a node's own is not written twice."""
     store = TensorStore()
-    text = artifact.document_of(artifact.network_to_record(snn, store), store)
+    text = artifact.document_of(artifact.network_to_record(network, store), store)
     index: list[Any] = []
     data: dict[str, Any] = {}
     for number, (key, tensor) in enumerate(store.tensors.items()):
         place = built.placed.get(key.removeprefix("weights/"))
         if place is not None and tensor.dtype == torch.float32:
-            at = f"nodes/{place[0]}/{place[1]}"
+            at = f"node/nodes/{place[0]}/{place[1]}"
         else:
-            at, data[f"t{number}"] = f"metadata/spikecast.data/t{number}", _bytes(tensor)
+            at, data[f"t{number}"] = f"node/metadata/spikecast.data/t{number}", _bytes(tensor)
         kind = str(tensor.dtype).removeprefix("torch.")
         index.append({"key": key, "at": at, "dtype": kind, "shape": list(tensor.shape)})
     return {
@@ -89,6 +89,9 @@ def restored(path: str | os.PathLike[str], tree: Mapping[str, Any], place: torch
             raise ArtifactError("it is a NIR graph without its network; only profile='extended' can be loaded")
         if tree.get("format") != str(FORMAT).encode():
             raise ArtifactError(f"its format is {tree.get('format')!r}, this spikecast reads {FORMAT}")
+        for name in ("document", "tensors"):
+            if name not in tree:
+                raise ArtifactError(f"it has no {name}, or one that lies elsewhere")
         text = _text(tree["document"])
         body = decoded(text, Document).body
         if not isinstance(body, Network):
@@ -107,13 +110,13 @@ def _layouts(body: Network) -> dict[str, tuple[int, ...]]:
 
 def _tensors(index: list[Place], tree: Mapping[str, Any], layouts: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """Every tensor as `storage` stores it: without gaps, in the order of its strides."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for number, entry in enumerate(index):
         key, dtype = entry.key, DTYPES[entry.dtype]
-        if key in found:
+        if key in tensors:
             raise ArtifactError(f"the tensor {short(key)} is there twice")
-        raw = np.ascontiguousarray(tree[f"t{number}"])
-        if entry.at.startswith("nodes/"):
+        raw = np.ascontiguousarray(tree[str(number)])
+        if entry.at.startswith("node/nodes/"):
             value = torch.from_numpy(raw.astype(np.float32, copy=False))
             strides = layouts.get(key)
             if strides is not None and len(strides) == value.dim():
@@ -125,8 +128,8 @@ def _tensors(index: list[Place], tree: Mapping[str, Any], layouts: Mapping[str, 
             value = flat.view(dtype)
         if value.numel() != int(np.prod(entry.shape, dtype=np.float64)):
             raise ArtifactError(f"the tensor {short(key)} has another size than its shape")
-        found[key] = value.reshape(entry.shape)
-    return found
+        tensors[key] = value.reshape(entry.shape)
+    return tensors
 
 
 def _bytes(tensor: Tensor) -> Any:
