@@ -117,9 +117,12 @@ def verdict(comparison: Comparison) -> str:
         if other is None:
             continue
         theirs = other[1]
-        assert ours.energy is not None and ours.energy.ratio is not None
-        assert theirs.energy is not None and theirs.energy.ratio is not None
-        assert ours.agreement is not None and theirs.agreement is not None
+        assert ours.energy is not None
+        assert ours.energy.ratio is not None
+        assert theirs.energy is not None
+        assert theirs.energy.ratio is not None
+        assert ours.agreement is not None
+        assert theirs.agreement is not None
         lost = []
         for t, (agreement, energy) in enumerate(zip(ours.agreement, ours.energy.ratio, strict=True), 1):
             rivals = [a for a, e in zip(theirs.agreement, theirs.energy.ratio, strict=True) if e <= energy]
