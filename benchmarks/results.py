@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import spikecast
-from spikecast.experiments.compare import Comparison, compare, preset_configs
+from spikecast.experiments.compare import Comparison, compare, has_rectifiers, preset_configs
 from spikecast.measure import Evaluation
 
 # name: (model, images, preparation, images measured, images calibrated with)
@@ -54,9 +54,10 @@ def measure(name: str, folder: Path, *, full: bool) -> Comparison:
     def data() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return zip(x.split(BATCH), y.split(BATCH), strict=True)
 
-    configs = preset_configs(model, ("dcgs", "ecmt", "ours"), levels=(4, 8), num_steps=8)
+    rectifiers = has_rectifiers(model, train.split(BATCH))
+    configs = preset_configs(("dcgs", "ecmt", "ours"), rectifiers=rectifiers, levels=(4, 8), num_steps=8)
     if name == "ResNet-20":
-        configs |= preset_configs(model, ("dcgs", "snm", "ours"), levels=(1,), num_steps=32)
+        configs |= preset_configs(("dcgs", "snm", "ours"), rectifiers=rectifiers, levels=(1,), num_steps=32)
     return compare(
         model,
         lambda: train.split(BATCH),

@@ -107,7 +107,7 @@ def test_table(many) -> None:
     made = many[2]
     text = str(made)
     lines = text.splitlines()
-    assert lines[0].split() == ["op", "where", "becomes", "MACs", "site", "why"]
+    assert lines[0].split() == ["op", "where", "becomes", "MACs", "why", "site"]
     assert len([line for line in lines if "conv2d" in line]) == 2
     assert f"{made.num_sites} neuron sites" in made.summary()
     assert f"{made.spiking_share:.1%}" in made.summary()

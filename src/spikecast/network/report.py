@@ -11,6 +11,7 @@ from spikecast.graph.macs import macs
 from spikecast.graph.program import NEURON, Program
 from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan
+from spikecast.text import columns
 
 _STATUS = {
     Role.SHAPE: ("shape", "moves or averages"),
@@ -84,14 +85,12 @@ class Report:
         )
 
     def __str__(self) -> str:
-        rows = [("op", "where", "becomes", "MACs", "site", "why")]
+        rows = [("op", "where", "becomes", "MACs", "why", "site")]
         for row in self.rows:
             size = f"{row.macs / 1e6:.2f} M" if row.macs else ""
             name = row.target.removeprefix("aten.").rsplit(".", 1)[0]
-            rows.append((name, row.scope, row.status, size, row.site or "", row.why))
-        widths = [min(max(len(r[i]) for r in rows), 44) for i in range(6)]
-        lines = ["  ".join(cell[:44].ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-        return "\n".join([*lines, "", self.summary(), *self.notes])
+            rows.append((name, row.scope, row.status, size, row.why, row.site or ""))
+        return "\n".join([columns(rows), "", self.summary(), *self.notes])
 
     def refuse_analog(self) -> None:
         """strict=True: stop at unknown ops and at weighted ops that are not fed by spikes."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.errors import ConfigError, DataError, MissingExtraError
+from spikecast.errors import ConfigError, DataError, MissingExtraError, first_line
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LUMA = (0.299, 0.587, 0.114)  # how bright each colour is, as in ITU-R 601
@@ -90,9 +90,7 @@ def read_pixels(path: str | Path) -> Tensor:
             data = bytearray(rgb.tobytes())
             width, height = rgb.size
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(
-            f"{path} cannot be read as an image ({str(error).splitlines()[0]}); repair or remove it"
-        ) from error
+        raise DataError(f"{path} cannot be read as an image ({first_line(error)}); repair or remove it") from error
     return torch.frombuffer(data, dtype=torch.uint8).reshape(height, width, 3).permute(2, 0, 1)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
-from spikecast.errors import ArtifactError, SpikecastError
+from spikecast.errors import ArtifactError, SpikecastError, first_line
 from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender
 from spikecast.storage import codec
 from spikecast.storage.child import HDF5_SIGNATURE
@@ -72,8 +72,8 @@ def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
     except SpikecastError as error:
         raise type(error)(f"{path} holds no events that can be read: {error}") from None
     except Exception as error:  # zipfile, zlib and numpy have a dozen types for a damaged file
-        line = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise ArtifactError(f"{path} is cut short or damaged ({short(line)}); copy or write it again") from None
+        said = short(first_line(error))
+        raise ArtifactError(f"{path} is cut short or damaged ({said}); copy or write it again") from None
 
 
 # -- what a file holds

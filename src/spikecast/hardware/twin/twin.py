@@ -2,7 +2,7 @@
 
 A wire carries signals x[t] and nothing else. Synapses have no bias; a bias is a source (Thm 4.5): under differential
 coding the value r[0] at which a wire rests, which a neuron holds as m_r[1] and a graded unit as its first input; under
-rate coding a signal at every step. Written to be read and to check the value view (`network.py`) with, not for speed.
+rate coding a signal at every step. Written to be read and to check the value view (`network`) with, not for speed.
 """
 
 from __future__ import annotations

@@ -18,13 +18,12 @@ from torch import Tensor
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.fanout import ADDED, UNIFORM, fan_out, is_convolution, products
 from spikecast.graph.program import NEURON, Node, Program, Ref, resolve
-from spikecast.kernels import Count, Counts, encode_counted
+from spikecast.kernels import Count, Counts, Encoded, encode
 from spikecast.measure.energy.spread import spread
 from spikecast.measure.energy.tally import Column, Tally
 from spikecast.measure.energy.wiring import Operand, Wiring, arguments, summed_axis, wiring
 from spikecast.network.states import NeuronStates
 from spikecast.theory.coding import signal_between
-from spikecast.theory.neuron import Encoded
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
@@ -54,18 +53,19 @@ class Meter(NeuronStates):
             axis = summed_axis(*self.wires.paired[node.name], steps.dim() - 1)
         if node.name in self.wires.mapped:
             taps = self._taps(*self.wires.mapped[node.name], steps.shape[1:]).to(steps.device)
-        out, counts = encode_counted(
+        out = encode(
             steps,
             threshold,
             self.network.neurons[site],
-            Count(taps, axis),
+            count=Count(taps, axis),
             state=self.estimates.get(site),
             start=self.t,
             want_levels=want_levels or node.name in self.watched,
             overwrite=overwrite,
         )
-        self.counts[node.name] = counts
-        self._add(node, "fired", self.t, counts.fired)
+        assert out.counts is not None
+        self.counts[node.name] = out.counts
+        self._add(node, "fired", self.t, out.counts.fired)
         self._add(node, "updates", self.t, [steps[0].numel()] * len(steps))
         if out.levels is not None:
             self.levels[node.name] = out.levels
