@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spikecast.storage import artifact, files
+from spikecast.storage import files
 
 COMMON = ["--trust", "--size", "16", "--batch-size", "4"]
 IMAGES = ["net.py:net", "--data", "imagefolder:images", *COMMON]
@@ -112,7 +112,7 @@ def forbidden(*args, **kwargs):
 def test_a_network_that_cannot_be_written(cli, home: Path, monkeypatch: pytest.MonkeyPatch, broken, message) -> None:
     (home / "old").mkdir(exist_ok=True)
     (home / "old" / "net.spikecast").write_text("as it was")
-    monkeypatch.setattr(artifact.os, "replace", broken)
+    monkeypatch.setattr(files.os, "replace", broken)
     done = cli("convert", *DIGITS, "--out", "old/net.spikecast")
     assert done.code == 1
     assert message in done.complaint

@@ -210,7 +210,7 @@ def test_lies_are_refused_or_harmless(original: bytes, readers: Readers) -> None
             else:
                 text = meta[key][()].decode()
                 del meta[key]
-                meta[key] = lie(draw, text) if name in ("document", "tensors") else draw.choice(["2", "", "portable"])
+                meta[key] = lie(draw, text) if name in ("document", "tensors") else draw.choice(["1", "", "portable"])
         assert readers.attempt() == "refused"
 
 
@@ -281,7 +281,7 @@ ATTACKS: list[tuple[Callable[[Any], None], str]] = [
     (bomb, "its arrays take more than"),
     (many, "its arrays take more than"),
     (deep, "it is nested too deep"),
-    (other_version, "its format is b'999', this spikecast reads 1"),
+    (other_version, "its format is b'999', this spikecast reads 2"),
     (portable_file, "only profile='extended' can be loaded"),
 ]
 

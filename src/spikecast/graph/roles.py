@@ -73,6 +73,8 @@ ROLES: dict[str, Role] = _table(
         """,
     }
 )
+BUILT_IN = frozenset(ROLES)
+SAVABLE: set[str] = {*BUILT_IN}  # what a saved file may hold: a list of its own, not the table of roles
 
 _FACTORIES = {"aten.new_ones", "aten.new_zeros", "aten.new_full", "aten.zeros_like", "aten.ones_like", "aten.full_like"}
 _PADS = {"aten.pad", "aten.constant_pad_nd"}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from spikecast.errors import ArtifactError, SpikecastError
+from spikecast.errors import ArtifactError, SpikecastError, first_line
 
 
 @contextmanager
@@ -51,6 +51,16 @@ def file_start(path: str | os.PathLike[str], what: str) -> tuple[int, bytes]:
             return os.fstat(file.fileno()).st_size, file.read(8)
     except FileNotFoundError:
         raise ArtifactError(f"there is no file {path}; check the name") from None
-    except (OSError, ValueError) as error:  # an OSError's own text would repeat the name
-        said = getattr(error, "strerror", None) or error
-        raise ArtifactError(f"{path} cannot be opened ({said}); check the name") from None
+    except PermissionError:
+        raise ArtifactError(f"{path} may not be read; change its permissions, or run as its owner") from None
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be opened ({first_line(error)}); check the name") from None
+
+
+@contextmanager
+def blaming(what: str, remedy: str, kind: type[Exception] = SpikecastError) -> Iterator[None]:
+    """One line that begins with the file and ends with what to do, for whatever was found wrong inside."""
+    try:
+        yield
+    except (kind, RecursionError) as error:
+        raise ArtifactError(f"{what}: {first_line(error)}; {remedy}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from spikecast.errors import ArtifactError
+from spikecast.errors import ArtifactError, first_line
 from spikecast.hardware.nir.builder import nir_package
 from spikecast.storage.child import HDF5_SIGNATURE, read_hdf5
 from spikecast.storage.files import file_start, replacing
@@ -35,7 +35,7 @@ def write_graph(path: str | os.PathLike[str], graph: Any, *, drop_reset: bool) -
                         if node["type"][()] == b"IF":
                             del node["v_reset"]
     except OSError as error:
-        raise ArtifactError(f"{path} is not written: {_line(error)}; nothing was changed") from None
+        raise ArtifactError(f"{path} is not written: {first_line(error)}; nothing was changed") from None
 
 
 def read_extended(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -59,7 +59,3 @@ def tree_of(arrays: dict[str, Any]) -> dict[str, Any]:
     if tree.get("type") != b"NIRGraph":
         raise ArtifactError("its root is no NIRGraph")
     return {**tree, **arrays}
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
