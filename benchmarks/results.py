@@ -75,7 +75,7 @@ def page(found: dict[str, Comparison], command: str) -> str:
         "",
         f"Made by `{command}` with spikecast {spikecast.__version__}, torch {torch.__version__}.",
         "Percent after 1, 2, 4 and 8 steps (1, 8, 16 and 32 with n = 1). Agreement is with the ANN's own answer;",
-        "energy is over the ANN's, under the presets `paper`, `honest` and `full` of [measure.md](measure.md).",
+        "energy is over the ANN's, under the costs `paper`, `honest` and `full` of [measure.md](measure.md).",
         "`dcgs` is the paper, `ecmt` rates with the same neurons, `snm` signed IF neurons with rates,",
         "`ours` the default of spikecast.",
     ]
@@ -98,7 +98,8 @@ def row(label: str, e: Evaluation, steps: Sequence[int]) -> str:
     assert e.energy is not None
     assert e.agreement is not None
 
-    def cells(values: Sequence[float]) -> str:
+    def cells(values: Sequence[float] | None) -> str:
+        assert values is not None  # the products of all these networks are counted
         return " / ".join(f"{100 * values[t - 1]:.1f}" for t in steps)
 
     energies = [cells(e.energy.under(costs).ratio) for costs in ("paper", "honest", "full")]
@@ -115,11 +116,10 @@ def verdict(comparison: Comparison) -> str:
         other = comparison.entries.get(label.replace("ours", "dcgs"))
         if other is None:
             continue
-        assert ours.energy is not None
-        assert ours.agreement is not None
         theirs = other[1]
-        assert theirs.energy is not None
-        assert theirs.agreement is not None
+        assert ours.energy is not None and ours.energy.ratio is not None
+        assert theirs.energy is not None and theirs.energy.ratio is not None
+        assert ours.agreement is not None and theirs.agreement is not None
         lost = []
         for t, (agreement, energy) in enumerate(zip(ours.agreement, ours.energy.ratio, strict=True), 1):
             rivals = [a for a, e in zip(theirs.agreement, theirs.energy.ratio, strict=True) if e <= energy]

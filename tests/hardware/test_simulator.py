@@ -86,10 +86,10 @@ def test_it_runs_and_counts_as_the_network(name: str) -> None:
     expected = metered_run(snn, ((x,), {}), tally)
     assert torch.allclose(simulator.run(x), expected, atol=1e-10)
     counted(simulator, tally, ("events", "spikes", "analog", "fired"))
-    presets = {"paper": ("events", "analog"), "honest": ("spikes",)}
-    for preset, columns in presets.items():
+    charged = {"paper": ("events", "analog"), "honest": ("spikes",)}
+    for costs, columns in charged.items():
         found = np.sum([totals(simulator.counts, c) or [0] * T for c in columns], 0, dtype=np.int64)
-        assert found.tolist() == energy(snn, [x], preset).accumulates
+        assert found.tolist() == energy(snn, [x], costs).accumulates
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -76,7 +76,7 @@ def _table(measured: Mapping[Coding, Evaluation]) -> str:
         for entry in measured.values():
             assert entry.agreement is not None
             assert entry.energy is not None
-            row += [f"{entry.steps['top1'][t]:.1%}", f"{entry.agreement[t]:.1%}", f"{entry.energy.ratio[t]:.1%}"]
+            row += [f"{entry.steps['top1'][t]:.1%}", f"{entry.agreement[t]:.1%}", entry.energy.ratio_text(t + 1)]
         rows.append(row)
     ann = "" if first.ann is None else f"ANN: accuracy {first.ann['top1']:.1%} of {first.samples} digits; "
     return f"{columns(rows)}\n{ann}same: answers like the ANN's; E: energy up to that step over the ANN's"

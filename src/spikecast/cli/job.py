@@ -94,7 +94,7 @@ class Job:
             lambda: self.network(config),
             self.source.loaded.task,
             model=self.model,
-            preset=options.costs,
+            costs=options.costs,
             num_steps=total,
         )
         folder = options.resume / label.replace(" ", "-") if options.resume is not None else None

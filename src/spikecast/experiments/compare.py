@@ -16,6 +16,7 @@ from spikecast.conversion.pipeline import convert
 from spikecast.costs import Costs
 from spikecast.errors import ConfigError
 from spikecast.experiments.resume import evaluate_all
+from spikecast.measure.energy.figures import Energy
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.base import Network
@@ -43,9 +44,8 @@ class Comparison:
         rows: list[Sequence[str]] = [["", *(f"{what} T={t}" for what in (self.metric, "same", "E") for t in chosen)]]
         ann = None
         for name, (_, e) in self.entries.items():
-            figures = (e.steps[self.metric], e.agreement, None if e.energy is None else e.energy.ratio)
-            cells = [_cell(values, t) for values in figures for t in chosen]
-            rows.append([name, *cells])
+            cells = [_cell(values, t) for values in (e.steps[self.metric], e.agreement) for t in chosen]
+            rows.append([name, *cells, *(_energy_cell(e.energy, t) for t in chosen)])
             ann = e.ann or ann
         note = "" if ann is None else f"\nANN: {self.metric} {ann[self.metric]:.2%}"
         return f"{columns(rows)}{note}\nE is the energy up to that step over the ANN's"
@@ -53,6 +53,10 @@ class Comparison:
 
 def _cell(values: Sequence[float] | None, t: int) -> str:
     return "" if values is None or t > len(values) else f"{values[t - 1]:.1%}"
+
+
+def _energy_cell(energy: Energy | None, t: int) -> str:
+    return "" if energy is None or t > energy.tally.num_steps else energy.ratio_text(t)
 
 
 def compare(
@@ -81,7 +85,7 @@ def compare(
             return convert(model, calibration(), config, regions=regions)
 
         evaluation = evaluate_all(
-            Evaluator(network, task, model=model, preset=costs, num_steps=config.num_steps),
+            Evaluator(network, task, model=model, costs=costs, num_steps=config.num_steps),
             data(),
             folder=None if folder is None else Path(folder) / _slug(name),
             job={**(job or {}), "config": config.to_json()},

@@ -116,6 +116,7 @@ def reproduce(
         if evaluation.ann is not None:
             anns[row.model] = (row.ann, 100 * evaluation.ann[table.metric])
         for t, metric, energy in kept:
-            ratio = None if evaluation.energy is None else evaluation.energy.ratio[t - 1]
+            ratios = None if evaluation.energy is None else evaluation.energy.ratio
+            ratio = None if ratios is None else ratios[t - 1]
             cells.append(Cell(row, t, metric, 100 * evaluation.steps[table.metric][t - 1], energy, ratio))
     return Reproduction(name, table.metric, cells, anns, samples)

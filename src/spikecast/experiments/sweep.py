@@ -89,8 +89,11 @@ def sweep_of(comparison: Comparison) -> Sweep:
     """Every step of every entry of a comparison is a point: the answer after t steps costs the energy up to t."""
     points = []
     for name, (_, evaluation) in comparison.entries.items():
-        if evaluation.energy is None:
+        energy = evaluation.energy
+        if energy is None:
             raise ConfigError("a sweep needs the energy; compare with costs")
-        figures = zip(evaluation.steps[comparison.metric], evaluation.energy.ratio, strict=True)
-        points += [Point(name, t, metric, energy) for t, (metric, energy) in enumerate(figures, 1)]
+        if energy.ratio is None:
+            raise ConfigError(f"a sweep needs the energy over the ANN's: {energy.missing or 'it has no products'}")
+        figures = zip(evaluation.steps[comparison.metric], energy.ratio, strict=True)
+        points += [Point(name, t, metric, share) for t, (metric, share) in enumerate(figures, 1)]
     return Sweep(comparison.metric, points)

@@ -172,7 +172,7 @@ def _plan_from_record(record: schema.Plan, found: codec.Find, device: torch.devi
     if sorted(node.kwargs["site"] for node in program.nodes if node.target == NEURON) != sorted(record.sites):
         raise ArtifactError("its neurons are not those of its sites")
     sites = {name: _site(name, site) for name, site in record.sites.items()}
-    return Plan(program, sites, dict(program.flow.roles), record.fed, record.moved)
+    return Plan(program, sites, record.fed, record.moved)
 
 
 def _site(name: str, record: schema.Site) -> Site:

@@ -224,7 +224,7 @@ def encoded(record: Any) -> str:
     """A record as JSON, not yet checked."""
     try:
         return msgspec.json.encode(record).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ArtifactError(f"it holds what JSON cannot ({first_line(error)})") from None
 
 
@@ -233,7 +233,7 @@ def decoded(text: str | bytes, kind: type[T]) -> T:
     _check_bounds(text.encode() if isinstance(text, str) else text)
     try:
         return msgspec.json.decode(text, type=kind)
-    except (ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         said = repr(first_line(error))[1:-1]  # it may quote the text, whose control characters are not for terminals
         raise ArtifactError(f"its document is not as it must be: {said}") from None
 

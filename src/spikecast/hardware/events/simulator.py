@@ -1,8 +1,8 @@
 """An event-driven simulator: every event touches its own fan-out and nothing else, so work is proportional to spikes.
 
 It counts accumulates as a chip would perform them, op by op and step by step; the numbers equal those of
-`measure.energy`. Column "events" (preset "paper"): spikes that an average pool merges within a step go on as
-one weighted event, which is how the simulator works. Column "spikes" (preset "honest"): the same, with a merged event
+`measure.energy`. Column "events" (costs "paper"): spikes that an average pool merges within a step go on as
+one weighted event, which is how the simulator works. Column "spikes" (costs "honest"): the same, with a merged event
 counted as the spikes it came from. Column "analog": entries of the image and of whatever else is no spikes.
 """
 
