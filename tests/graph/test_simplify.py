@@ -14,12 +14,9 @@ from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import fold_affine, simplify
 from spikecast.graph.execute.run import Execution
+from tests.nets import never, relative
 
 NORMS = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d, 2: nn.BatchNorm1d}
-
-
-def never(site, steps):
-    raise AssertionError(f"there is no neuron yet, but {site} fired")
 
 
 def answers(program, *tensors):
@@ -29,9 +26,7 @@ def answers(program, *tensors):
 
 
 def assert_close(found, expected) -> None:
-    error = (found - expected).double().norm() / expected.double().norm()
-    assert error <= 1e-5
-    assert found.shape == expected.shape
+    assert relative(found, expected) <= 1e-5
     assert found.dtype == expected.dtype
 
 

@@ -15,12 +15,9 @@ from torch.nn import functional as F
 
 from spikecast import Config, convert
 from spikecast.errors import DataError, SpikecastError
+from tests.nets import relative
 
 QUICK = Config(num_steps=4, thresholds="quantile")
-
-
-def relative(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).double().norm() / expected.double().norm())
 
 
 class Net(nn.Module):
