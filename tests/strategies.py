@@ -10,8 +10,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from spikecast import Config, kernels
-from spikecast.theory.neuron import Neuron
+from spikecast import Config
+from spikecast.theory.neuron import Encoded, Neuron
 from tests.nets import Recipe
 
 INF = math.inf
@@ -141,7 +141,7 @@ def lay_out(x: Tensor, how: str, seed: int = 0) -> Tensor:
     return x
 
 
-def assert_same_bits(found: kernels.Encoded, wanted: kernels.Encoded) -> None:
+def assert_same_bits(found: Encoded, wanted: Encoded) -> None:
     """What two forms of the neuron answer is equal to the bit."""
     assert found.estimates.dtype == wanted.estimates.dtype
     integer = torch.int32 if found.estimates.dtype == torch.float32 else torch.int16

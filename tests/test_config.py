@@ -45,7 +45,7 @@ def test_json_round_trip(config) -> None:
 
 def test_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().num_steps = 3
+        Config().num_steps = 3  # type: ignore[misc]
 
 
 def test_json_of_some_settings_only() -> None:
@@ -59,9 +59,9 @@ def test_unknown_setting() -> None:
         Config.from_json({"num_step": 3})
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=r"unknown setting 'num_step' \(did you mean"):
-        Config(num_step=3)
+        Config(num_step=3)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match=r"unknown setting 'zzz'; the settings are num_steps, "):
-        dataclasses.replace(Config(), zzz=3)
+        dataclasses.replace(Config(), zzz=3)  # type: ignore[call-arg]
 
 
 BAD = [

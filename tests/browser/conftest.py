@@ -95,7 +95,7 @@ class Browser:
             ready, _, _ = select.select([self.out], [], [], max(0.0, end - time.monotonic()))
             data = os.read(self.out, 1 << 20) if ready else b""
             if not data:
-                raise RuntimeError(f"{self.process.args[5]} does not answer")  # type: ignore[index]
+                raise RuntimeError(f"{self.process.args!r} does not answer")
             self.buffer += data
         text, _, self.buffer = self.buffer.partition(b"\0")
         return json.loads(text)

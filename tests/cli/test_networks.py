@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -164,16 +165,14 @@ def test_doctor(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.code == 0, done.err
     assert f"spikecast        {spikecast.__version__}" in done.out
     assert "fused (Numba)" in done.out
-    from spikecast.cli import doctor
-
     missing = {"timm", "scikit-learn"}
 
     def version(name: str) -> str:
         if name in missing:
-            raise doctor.metadata.PackageNotFoundError(name)
+            raise metadata.PackageNotFoundError(name)
         return "1.0"
 
-    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(metadata, "version", version)
     done = cli("doctor")
     assert 'pip install "spikecast[vision]" (lacks timm' in done.out
     assert 'pip install "spikecast[demo]" (lacks scikit-learn' in done.out

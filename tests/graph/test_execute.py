@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -77,7 +79,7 @@ class Square(nn.Module):
         return y @ y.mT
 
 
-PRE_NORM = {"activation": "gelu", "norm_first": True}
+PRE_NORM: dict[str, Any] = {"activation": "gelu", "norm_first": True}
 MODELS = {
     "outer": (Outer(), (torch.randn(4, 5, 4),), True),
     "still": (Still(), (torch.randn(4, 4), torch.randn(4)), True),
@@ -185,9 +187,17 @@ def still():
 def test_what_lies_before_the_first_neuron_runs_once(still) -> None:
     _, args, _ = MODELS["still"]
     execution = Execution(still, still.tensors)
-    ran = []
+    ran: list[str] = []
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            ran.append(name)
+            return function(*args, **kwargs)
+
+        return call
+
     for name, function in execution._functions.items():
-        execution._functions[name] = lambda *a, _f=function, _n=name, **k: (ran.append(_n), _f(*a, **k))[1]
+        execution._functions[name] = noted(name, function)
     execution.start(args)
     assert [n.op for n in still.nodes if n.name in ran and n.op in ("aten.linear", "aten.tanh")] == [
         "aten.linear",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -156,6 +157,10 @@ class Frozen(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv, self.linear, self.up = nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.ConvTranspose2d(4, 4, 2)
+        self.weight: torch.Tensor
+        self.bias: torch.Tensor
+        self.mean: torch.Tensor
+        self.var: torch.Tensor
         for name in ("weight", "bias", "mean"):
             self.register_buffer(name, torch.randn(4))
         self.register_buffer("var", torch.rand(4) + 0.5)
@@ -218,7 +223,7 @@ def bool_mask():
     return mask
 
 
-ATTENTION = {
+ATTENTION: dict[str, tuple[dict[str, Any], tuple[torch.Tensor, ...], torch.Tensor | None]] = {
     "plain": ({}, qkv(), None),
     "three axes": ({}, tuple(t[:, 0] for t in qkv()), None),
     "scale": ({"scale": 0.3}, qkv(), None),

@@ -13,7 +13,8 @@ import spikecast
 from spikecast import Config
 from spikecast.errors import DataError, ModelError
 from spikecast.hardware.circuit import circuit as module
-from spikecast.hardware.circuit.circuit import Circuit, Feed
+from spikecast.hardware.circuit.circuit import Circuit
+from spikecast.hardware.circuit.parts import Feed
 from spikecast.network.states import NeuronStates
 from tests.nets import Net, stir_norms
 

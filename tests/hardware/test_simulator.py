@@ -180,6 +180,7 @@ class Odd(nn.Module):
     def __init__(self, how: str) -> None:
         super().__init__()
         self.how, self.line = how, nn.Linear(4, 4)
+        self.matrix: Tensor
         self.register_buffer("matrix", torch.randn(4, 4))
 
     def forward(self, x: Tensor) -> Tensor:

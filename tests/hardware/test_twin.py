@@ -7,6 +7,7 @@ as k/t times a threshold do so by right); all that follows from it in that sampl
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -91,7 +92,7 @@ def test_every_wire_stands_for_the_op_on_what_its_inputs_stand_for(recipe, confi
     execution.start([x])
     neurons = {n.kwargs["site"]: n.name for n in snn.plan.program.nodes if n.target == NEURON}
     for t in range(config.num_steps):
-        seen = {}
+        seen: dict[str, Any] = {}
 
         class Watch:
             nodes = frozenset(n.name for n in snn.plan.program.nodes)
@@ -102,8 +103,11 @@ def test_every_wire_stands_for_the_op_on_what_its_inputs_stand_for(recipe, confi
             def forget(self, name):
                 pass
 
+        def replay(site: str, steps: torch.Tensor, t: int = t) -> torch.Tensor:
+            return trace.estimates(neurons[site])[t : t + 1]
+
         execution.watch = Watch()
-        execution.advance(lambda site, _, t=t: trace.estimates(neurons[site])[t : t + 1])
+        execution.advance(replay)
         for name, value in seen.items():
             if name in trace.signals and isinstance(value, torch.Tensor):
                 torch.testing.assert_close(trace.estimates(name)[t], value, rtol=1e-9, atol=1e-9)

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -205,7 +206,8 @@ def test_counts(seed, num_steps, inner, how, data) -> None:
     assert encoded.levels is None
     assert torch.equal(encoded.estimates, wanted.estimates)
     fired, weights = wanted.levels.numpy() != 0, np.broadcast_to(fan_out.numpy(), inner)
-    weighted, along = [0] * num_steps, {}
+    weighted: list[int] = [0] * num_steps
+    along: dict[Any, Any] = {}
     for k, *place in itertools.product(*(range(size) for size in inputs.shape)):
         if fired[(k, *place)]:
             weighted[k] += int(weights[tuple(place)])
@@ -290,7 +292,7 @@ def test_mistakes_are_those_of_the_eager_form() -> None:
     with pytest.raises(DataError, match="no fused kernel"):
         encode(torch.zeros(2, 3, dtype=torch.float64), torch.ones(()), Neuron(), backend="fused")
     with pytest.raises(ConfigError, match="backend"):
-        encode(torch.zeros(2, 3), torch.ones(()), Neuron(), backend="fast")
+        encode(torch.zeros(2, 3), torch.ones(()), Neuron(), backend=cast(Any, "fast"))
     assert encode(torch.zeros(0, 3), torch.ones(()), Neuron()).estimates.shape == (0, 3)
     assert encode(torch.zeros(2, 0), torch.ones(()), Neuron()).estimates.shape == (2, 0)
 
@@ -305,7 +307,7 @@ def test_the_fused_form_is_taken(monkeypatch) -> None:
         encode(inputs, torch.ones(()), Neuron(lower=0.0), want_levels=True)
     for inputs, backend in ((torch.zeros(2, 3, dtype=torch.float64), "auto"), (torch.zeros(2, 3), "eager")):
         with pytest.raises(AssertionError, match="eager"):
-            encode(inputs, torch.ones(()), Neuron(), backend=backend)
+            encode(inputs, torch.ones(()), Neuron(), backend=cast(Any, backend))
 
 
 FORKED = """

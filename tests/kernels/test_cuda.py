@@ -6,7 +6,9 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -225,17 +227,18 @@ def test_thresholds_are_checked() -> None:
 def test_which_form_is_taken(monkeypatch) -> None:
     """A meta tensor stands for one on a GPU."""
     inputs, threshold = torch.zeros(2, 3, device="meta"), torch.ones((), device="meta")
+    taken = cast(Callable[..., Any], kernels.encode)
     monkeypatch.setattr(kernels, "_is_plain", lambda tensor: True)
     monkeypatch.setattr(kernels, "encode_eager", lambda *args, **kwargs: "eager")
     monkeypatch.setattr(kernels, "cuda", SimpleNamespace(encode=lambda *args, **kwargs: ("fused", "counts")))
     monkeypatch.setattr(kernels, "_has_triton", lambda device: True)
-    assert kernels.encode(inputs, threshold, Neuron()) == "fused"
-    assert kernels.encode(inputs, threshold, Neuron(), backend="fused") == "fused"
-    assert kernels.encode(inputs, threshold, Neuron(), backend="eager") == "eager"
-    assert kernels.encode(inputs, torch.ones(()), Neuron()) == "eager"  # on another device
-    assert kernels.encode_counted(inputs, threshold, Neuron(), Count()) == ("fused", "counts")
+    assert taken(inputs, threshold, Neuron()) == "fused"
+    assert taken(inputs, threshold, Neuron(), backend="fused") == "fused"
+    assert taken(inputs, threshold, Neuron(), backend="eager") == "eager"
+    assert taken(inputs, torch.ones(()), Neuron()) == "eager"  # on another device
+    assert cast(Any, kernels.encode_counted(inputs, threshold, Neuron(), Count())) == ("fused", "counts")
     monkeypatch.setattr(kernels, "_has_triton", lambda device: False)
-    assert kernels.encode(inputs, threshold, Neuron()) == "eager"
+    assert taken(inputs, threshold, Neuron()) == "eager"
     with pytest.raises(DataError, match="install triton or use backend='auto'"):
         kernels.encode(inputs, threshold, Neuron(), backend="fused")
 

@@ -55,7 +55,7 @@ def heard(model: nn.Module, name: str, run: Callable[[], Any]) -> list[Tensor]:
 def examine(made: nn.Module, size: int, settled: Callable[..., nn.Module], before: Callable[[nn.Module], Any]) -> None:
     """Convert a detector and hold what its head says, and what it answers, against the model."""
     batches = [pictures((size, size), (size, size + 16)) for _ in range(2)]
-    undecided(made.head)
+    undecided(made.get_submodule("head"))
     model = settled(made, *batches)
     fingerprint = before(model)
     other = pictures((size + 8, size), (size, size))

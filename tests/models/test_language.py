@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -123,6 +125,6 @@ def test_padding_does_not_leak() -> None:
     """What stands behind the end of a sentence changes nothing, at any step."""
     model = TextEncoder().eval()
     snn = convert(model, [text(8)], Config(num_steps=4, thresholds="quantile"))
-    given = text(5)
+    given: dict[str, Any] = text(5)
     other = {**given, "tokens": torch.where(given["hidden"], 17, given["tokens"])}
     assert torch.equal(snn.run(**given)["logits"], snn.run(**other)["logits"])

@@ -159,7 +159,7 @@ class Pair(NamedTuple):
 @dataclass
 class Output:
     pair: Pair
-    maps: list[Tensor]
+    maps: list[Any]
     kind: str = "nested"
     nothing: None = None
 
@@ -167,7 +167,7 @@ class Output:
 class Nested(Net):
     """Takes an optional mask and a number by name, and answers in every container there is."""
 
-    def forward(self, x: Tensor, *, gate: Tensor | None = None, scale: float = 1.0) -> Output:
+    def forward(self, x: Tensor, *, gate: Tensor | None = None, scale: float = 1.0) -> Any:
         maps = self.features(x)
         if gate is not None:
             maps = maps * gate[:, None, None, None]

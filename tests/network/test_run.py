@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import namedtuple
+from typing import Any
 
 import pytest
 import torch
@@ -81,7 +82,7 @@ def test_run_by_hand(name, cnn) -> None:
 
 def sizes_seen(monkeypatch):
     """(steps, samples) of every pass through a site."""
-    seen, real = [], spikecast.network.states.encode
+    seen, real = [], vars(spikecast.network.states)["encode"]
 
     def counted(steps, *args, **kwargs):
         seen.append(tuple(steps.shape[:2]))
@@ -231,7 +232,8 @@ class Nested(nn.Module):
 def test_nested_answers() -> None:
     model, x = Nested().eval(), torch.randn(3, 4)
     snn = convert(model, [x], CONFIGS["differential"])
-    for kwargs in ({}, {"names": ("w",)}):  # another constant is another call
+    calls: list[dict[str, Any]] = [{}, {"names": ("w",)}]  # another constant is another call
+    for kwargs in calls:
         expected, run, once = model(x, **kwargs), snn.run(x, **kwargs), snn(x, **kwargs)
         assert isinstance(run, Pair)
         assert run.scores["scores"].shape == (T, 3, 2)

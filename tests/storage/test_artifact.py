@@ -72,9 +72,10 @@ class Nested(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.table, self.head = nn.Embedding(7, 6), nn.Linear(6, 3)
+        self.gain: Tensor
         self.register_buffer("gain", torch.ones(6, dtype=torch.float16))
 
-    def forward(self, ids: Tensor, more: list[Tensor]) -> dict[str, Any]:
+    def forward(self, ids: Tensor, more: list[Tensor]) -> dict[str | int, Any]:
         scores = self.head(torch.relu(self.table(ids).sum(1) + more[0] * self.gain.float()))
         return {"answer": Answer(scores, scores.argmax(-1)), "ids": ids, "name": "n", 3: (float("inf"), None, True)}
 

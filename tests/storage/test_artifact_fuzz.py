@@ -288,7 +288,7 @@ def threshold(*values: float, dtype: torch.dtype = torch.float32) -> Callable[[A
 NETWORK = ("network", "plans", 0)
 PROGRAM = (*NETWORK, "program")
 WEIGHT = (*PROGRAM, "tensors", "head.weight")
-DEEP = functools.reduce(lambda inner, _: [inner], range(300), [])
+DEEP: list[Any] = functools.reduce(lambda inner, _: [inner], range(300), [])
 
 
 @pytest.mark.parametrize(
