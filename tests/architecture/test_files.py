@@ -46,7 +46,7 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def imports_tests(tree: ast.Module) -> Iterator[str]:
-    """Tests share tests.nets and tests.strategies; what pytest finds by itself, a test or a conftest, nobody imports."""
+    """Tests share tests.nets and tests.strategies; test modules and conftest are for pytest alone."""
     for line, name in imported(tree):
         parts = name.split(".")
         stranger = parts[0] == "tests" and parts[1:2] not in (["nets"], ["strategies"])
