@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from spikecast import Config, convert
-from spikecast.batches import Binder, calls, first_samples, samples_in
+from spikecast import Config, convert, measure
+from spikecast.batches import Binder, Call, calls, first_samples, joined, one_sample, samples_in
 from spikecast.errors import DataError
 
 X, Y, LABEL = torch.randn(4, 3), torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
@@ -63,7 +63,7 @@ def same(found, expected) -> None:
     ],
 )  # fmt: skip
 def test_binding(made, batch, args, kwargs) -> None:
-    binder = Binder(made)
+    binder = Binder.of_model(made)
     same(binder.bind(batch), (args, kwargs))
     assert binder.dropped == set()
 
@@ -80,20 +80,20 @@ def test_inputs_function(chosen, args, kwargs) -> None:
         seen.append(batch)
         return chosen
 
-    binder = Binder(TWO, inputs)
+    binder = Binder.of_model(TWO, inputs)
     same(binder.bind("whatever the loader yields"), (args, kwargs))
     assert seen == ["whatever the loader yields"]
 
 
 def test_inputs_function_may_give_a_list_as_one_argument() -> None:
     images = [X, X]
-    args, kwargs = Binder(ONE, lambda batch: images).bind(None)
+    args, kwargs = Binder.of_model(ONE, lambda batch: images).bind(None)
     assert args[0] is images
     assert kwargs == {}
 
 
 def test_unknown_keys_are_dropped_and_reported() -> None:
-    binder = Binder(ONE)
+    binder = Binder.of_model(ONE)
     same(binder.bind({"x": X, "label": LABEL, 7: "id"}), ((), {"x": X}))
     same(binder.bind({"x": X, "path": "a.png"}), ((), {"x": X}))
     assert binder.dropped == {"label", "7", "path"}
@@ -134,7 +134,7 @@ class Net(nn.Module):
 )  # fmt: skip
 def test_what_cannot_be_bound(made, batch, words) -> None:
     with pytest.raises(DataError, match=words) as error:
-        Binder(made).bind(batch)
+        Binder.of_model(made).bind(batch)
     assert "\n" not in str(error.value)
 
 
@@ -153,23 +153,23 @@ def test_what_cannot_be_bound(made, batch, words) -> None:
 )
 def test_tensors_that_cannot_be_used(batch, words) -> None:
     with pytest.raises(DataError, match=words) as error:
-        Binder(ONE).bind(batch)
+        Binder.of_model(ONE).bind(batch)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("batch", [torch.zeros(0, 3), torch.zeros(2, 3, device="meta"), torch.full((1, 3), torch.nan)])
 def test_models_without_weights_are_no_exception(batch) -> None:
     with pytest.raises(DataError):
-        Binder(nn.ReLU()).bind(batch)
+        Binder.of_model(nn.ReLU()).bind(batch)
 
 
 def test_integers_need_not_be_of_the_weights_type() -> None:
-    args, _ = Binder(ONE).bind(LABEL)
+    args, _ = Binder.of_model(ONE).bind(LABEL)
     assert args[0] is LABEL
 
 
 def test_calls() -> None:
-    binder = Binder(ONE)
+    binder = Binder.of_model(ONE)
     assert [len(args) for args, _ in calls(iter([X, (X, LABEL)]), binder)] == [1, 1]
     (call,) = calls(X, binder)  # one tensor is one batch, not four samples
     assert call[0][0] is X
@@ -192,4 +192,90 @@ def test_samples() -> None:
     assert torch.equal(args[0], X[:3])
     assert first_samples(call, 99)[0][0].shape == X.shape
     second = first_samples(((torch.randn(5, 4, 2), torch.randn(4, 3)), {}), 2, axis=1)
-    assert [tuple(a.shape) for a in second[0]] == [(5, 2, 2), (4, 3)]
+    assert [tuple(a.shape) for a in second[0]] == [(5, 2, 2), (2, 3)]  # a mask has its batch in front
+
+
+class Both(nn.Module):
+    def forward(self, a, b):
+        return torch.relu(a) @ torch.eye(2) + b
+
+
+PAIR = (torch.randn(4, 2), torch.randn(4, 2))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (*PAIR, torch.arange(4)),
+        (PAIR, torch.arange(4)),
+        [list(PAIR), torch.arange(4)],
+        ({"a": PAIR[0], "b": PAIR[1]}, torch.arange(4)),
+        {"a": PAIR[0], "b": PAIR[1], "label": torch.arange(4)},
+    ],
+    ids=["flat", "tuple", "lists", "dict", "keys"],
+)
+def test_inputs_and_label(batch) -> None:
+    """However the label stands beside the inputs, the model is called with the inputs."""
+    args, kwargs = Binder.of_model(Both()).bind(batch)
+    found = [*args, *kwargs.values()]
+    assert len(found) == 2
+    assert all(torch.equal(a, b) for a, b in zip(found, PAIR, strict=True))
+
+
+def test_a_tuple_that_is_an_argument() -> None:
+    """Two arguments of which the first is a pair: no label is seen where there is none."""
+    args, _ = Binder.of_model(Both()).bind((PAIR, torch.randn(4, 2)))
+    assert args[0] is PAIR
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict"])
+def test_labels_beside_inputs_everywhere(form) -> None:
+    """convert, evaluate and energy take the same batches without inputs=."""
+    inputs = PAIR if form == "tuple" else {"a": PAIR[0], "b": PAIR[1]}
+    batches = [(inputs, torch.tensor([0, 1, 0, 1]))]
+    model = Both().eval()
+    snn = convert(model, batches, Config(num_steps=3, thresholds="quantile"))
+    found = measure.evaluate(snn, batches, model=model)
+    assert found.samples == 4
+    assert measure.energy(snn, batches).tally.samples == 4
+
+
+def test_a_given_function_is_remembered() -> None:
+    """What picks the input while converting picks it while measuring."""
+    made = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
+    batch = {"x": PAIR[0], "y": torch.arange(4) % 2}
+    snn = convert(made, [batch], Config(num_steps=2, thresholds="quantile"), inputs=lambda b: b["x"])
+    found = measure.evaluate(snn, [batch], targets=lambda b: b["y"])
+    assert found.samples == 4
+    assert measure.energy(snn, [batch]).tally.samples == 4
+
+
+def test_joined() -> None:
+    first = ((torch.ones(5, 2, 3), torch.ones(2, 5)), {"scale": 2.0})
+    second = ((torch.zeros(5, 2, 3), torch.zeros(2, 5)), {"scale": 2.0})
+    args, kwargs = joined([first, second], 1)
+    assert [tuple(a.shape) for a in args] == [(5, 4, 3), (4, 5)]
+    assert kwargs == {"scale": 2.0}
+    other = ((torch.zeros(6, 1, 3), torch.zeros(1, 6)), {"scale": 2.0})
+    assert joined([first, other], 1) is first
+
+
+def test_one_sample() -> None:
+    call: Call = ((torch.arange(24).reshape(3, 4, 2),), {})
+    assert one_sample(call, 2, 1)[0][0].tolist() == call[0][0][:, 2].tolist()
+    pictures = [torch.zeros(3, 5, 5), torch.ones(3, 6, 4)]
+    assert one_sample(((pictures,), {}), 1, None)[0][0] is pictures[1]
+    assert samples_in(((pictures,), {}), None) == 2
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_joules_of_one_sample_wherever_the_batch_is(batch_first) -> None:
+    """A sequence of 5 with 2 samples costs what it costs, whichever axis holds the samples."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=batch_first, activation="gelu")
+    model = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+    x = torch.randn(2, 5, 8) if batch_first else torch.randn(5, 2, 8)
+    snn = convert(model, [x], Config(num_steps=2, thresholds="quantile"))
+    found = measure.energy(snn, [x])
+    assert found.tally.samples == 2
+    assert found.ann == pytest.approx(4.6e-12 * found.macs / 2)

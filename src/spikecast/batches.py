@@ -1,42 +1,73 @@
 """From what a loader yields to the arguments of a call.
 
 A tensor is the input. A tuple or list binds to forward's required positional arguments, and one item more is the
-label. A dict binds by name; what forward does not know is dropped and reported. `inputs=` overrides all of it.
+label; so is what follows a tuple or a dict of the inputs: ((a, b), label), ({"a": a}, label). A dict binds by name;
+what forward does not know is dropped and reported. `inputs=` overrides all of it.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from spikecast.errors import DataError, ModelError
-from spikecast.graph.calls import check_finite
-from spikecast.graph.structure import flatten, unflatten
+from spikecast.graph.calls import axis_of_batch, check_finite
+from spikecast.graph.structure import Structure, flatten, unflatten
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 InputFunction = Callable[[Any], Any]
 
 
 class Binder:
-    """Binds batches to the forward of one model."""
+    """Binds batches to the arguments of one model, or of the network that was made from it."""
 
-    def __init__(self, model: nn.Module, inputs: InputFunction | None = None) -> None:
-        self.inputs = inputs
-        self.name = type(model).__name__
+    def __init__(
+        self,
+        name: str,
+        required: Sequence[str],
+        named: Sequence[str],
+        known: Collection[str],
+        *,
+        like: Tensor | None,
+        inputs: InputFunction | None = None,
+        open_ended: bool = False,
+        any_name: bool = False,
+    ) -> None:
+        """required: positional arguments that must be there; named: those given by name only; known: all names."""
+        self.name, self.inputs = name, inputs
+        self.required, self.required_names, self.known = list(required), list(named), set(known)
+        self.open_ended, self.any_name = open_ended, any_name
+        self.like = like  # a weight: batches must have its device and type
+        self.dropped: set[str] = set()
+
+    @classmethod
+    def of_model(cls, model: nn.Module, inputs: InputFunction | None = None) -> Binder:
+        """By the signature of its forward."""
         parameters = inspect.signature(model.forward).parameters.values()
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self.required = [p.name for p in parameters if p.kind in positional and p.default is p.empty]
         keyword = inspect.Parameter.KEYWORD_ONLY
-        self.required_names = [p.name for p in parameters if p.kind is keyword and p.default is p.empty]
-        self.known = {p.name for p in parameters if p.kind in (*positional, keyword)}
-        self.open_ended = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-        self.any_name = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-        self.dropped: set[str] = set()
-        self.parameter: Tensor | None = next(iter(model.parameters()), None)
+        return cls(
+            type(model).__name__,
+            [p.name for p in parameters if p.kind in positional and p.default is p.empty],
+            [p.name for p in parameters if p.kind is keyword and p.default is p.empty],
+            {p.name for p in parameters if p.kind in (*positional, keyword)},
+            like=next(iter(model.parameters()), None),
+            inputs=inputs,
+            open_ended=any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters),
+            any_name=any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters),
+        )
+
+    @classmethod
+    def of_call(cls, structure: Structure, like: Tensor | None, inputs: InputFunction | None = None) -> Binder:
+        """By a call that was captured: the model's Python code may be gone."""
+        positional, named = structure["form"]["items"]
+        required = [f"argument {i}" for i in range(len(positional["items"]))]
+        names = [key for key, _ in named["items"]]
+        return cls("the model", required, [] if required else names, names, like=like, inputs=inputs)
 
     def bind(self, batch: Any) -> Call:
         """The call a batch stands for."""
@@ -58,6 +89,8 @@ class Binder:
             if isinstance(chosen, Mapping):
                 return (), dict(chosen)
             return (tuple(chosen) if isinstance(chosen, tuple) else (chosen,)), {}
+        if self._has_label(batch):
+            batch = batch[0]
         if isinstance(batch, Mapping):
             return (), self._by_name(batch)
         if self.required_names:
@@ -72,6 +105,17 @@ class Binder:
         raise DataError(
             f"a batch is a {type(batch).__name__}; yield a tensor, a tuple, a dict, or give inputs=function(batch)"
         )
+
+    def _has_label(self, batch: Any) -> bool:
+        """Whether a batch is (inputs, label) with the inputs in a tuple or a dict of their own."""
+        if not isinstance(batch, list | tuple) or len(batch) != 2:
+            return False
+        first, second = batch
+        needed = [*self.required, *self.required_names]
+        if isinstance(first, Mapping):
+            return set(needed) <= set(first) and (self.any_name or bool(self.known & set(first)))
+        together = isinstance(first, list | tuple) and len(first) == len(self.required) > 1
+        return together and (len(self.required) > 2 or _is_label(second))
 
     def _by_name(self, batch: Mapping[Any, Any]) -> dict[str, Any]:
         found = {str(k): v for k, v in batch.items() if self.any_name or k in self.known}
@@ -99,12 +143,12 @@ class Binder:
         for tensor in tensors:
             if tensor.numel() == 0:
                 raise DataError(f"a batch of shape {tuple(tensor.shape)} holds no samples; drop empty batches")
-            device = self.parameter.device if self.parameter is not None else tensor.device
+            device = self.like.device if self.like is not None else tensor.device
             if tensor.device != device:
                 raise DataError(f"a batch is on {tensor.device} and the model on {device}; move one with .to(...)")
             if tensor.is_meta:
                 raise DataError("a batch is on the meta device, where tensors have no values; give real ones")
-            dtype = self.parameter.dtype if self.parameter is not None else tensor.dtype
+            dtype = self.like.dtype if self.like is not None else tensor.dtype
             if tensor.is_floating_point() and tensor.dtype != dtype:
                 raise DataError(f"a batch is {tensor.dtype} and the model {dtype}; convert one with .to(...)")
         check_finite(tensors)
@@ -124,22 +168,66 @@ def calls(batches: Iterable[Any], binder: Binder) -> Iterator[Call]:
         raise DataError("the calibration loader yielded no batch; give at least one batch of typical inputs")
 
 
-def samples_in(call: Call, axis: int = 0) -> int:
-    """The batch size of a call, read off its first tensor."""
-    first = next(leaf for leaf in flatten(call)[0] if isinstance(leaf, Tensor))
-    return int(first.shape[axis]) if first.dim() > axis else 1
+def _is_label(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, Tensor) and not value.is_floating_point())
+
+
+def samples_in(call: Call, axis: int | None = 0) -> int:
+    """How many samples a call holds: along an axis of its first tensor.
+
+    None: as models have it that take a list of images of different sizes, the length of that list; else the front.
+    """
+    first = next(iter((*call[0], *call[1].values())), None)
+    while axis is None and isinstance(first, Mapping) and first:
+        first = next(iter(first.values()))
+    if axis is None and isinstance(first, list | tuple):
+        return len(first)
+    tensor = next(leaf for leaf in flatten(call)[0] if isinstance(leaf, Tensor))
+    return int(tensor.shape[axis or 0]) if tensor.dim() > (axis or 0) else 1
 
 
 def first_samples(call: Call, count: int, axis: int = 0) -> Call:
     """A call with at most `count` samples."""
     size = samples_in(call, axis)
+    return _each_tensor(call, size, axis, lambda leaf, own: leaf.narrow(own, 0, min(count, size)))
+
+
+def one_sample(call: Call, index: int, axis: int | None = 0) -> Call:
+    """One sample of a call, without its batch axis; of a list of images, the image."""
+    if axis is None and call[0] and isinstance(call[0][0], list | tuple):
+        return (call[0][0][index],), {}
+    size = samples_in(call, axis)
+    return _each_tensor(call, size, axis or 0, lambda leaf, own: leaf.select(own, index))
+
+
+def _each_tensor(call: Call, size: int, axis: int, change: Callable[[Tensor, int], Tensor]) -> Call:
+    """A call with every tensor changed that holds the batch, given the axis it holds it on."""
     leaves, form = flatten(call)
 
-    def is_batch(leaf: Any) -> bool:
-        return isinstance(leaf, Tensor) and leaf.dim() > axis and leaf.shape[axis] == size
+    def changed(leaf: Any) -> Any:
+        own = axis_of_batch(leaf, size, axis) if isinstance(leaf, Tensor) else None
+        return leaf if own is None else change(leaf, own)
 
-    cut = [leaf.narrow(axis, 0, min(count, size)) if is_batch(leaf) else leaf for leaf in leaves]
-    args, kwargs = unflatten(form, cut)
+    args, kwargs = unflatten(form, [changed(leaf) for leaf in leaves])
+    return args, kwargs
+
+
+def joined(calls: Sequence[Call], axis: int = 0) -> Call:
+    """Several calls as one, where their other sizes agree; else the first."""
+    parts = [flatten(call) for call in calls]
+    size = samples_in(calls[0], axis)
+
+    def join(values: Sequence[Any]) -> Any:
+        own = axis_of_batch(values[0], size, axis) if isinstance(values[0], Tensor) else None
+        return values[0] if own is None else torch.cat(list(values), own)
+
+    if any(form != parts[0][1] for _, form in parts):
+        return calls[0]
+    try:
+        leaves = [join(values) for values in zip(*(leaves for leaves, _ in parts), strict=True)]
+    except RuntimeError:  # other sizes differ
+        return calls[0]
+    args, kwargs = unflatten(parts[0][1], leaves)
     return args, kwargs
 
 

@@ -124,6 +124,13 @@ class Config:
                 chosen = settings
         return None if chosen is None else dataclasses.replace(self, overrides={}, **chosen)
 
+    def steps_or(self, num_steps: int | None) -> int:
+        """The steps that a run takes: as many as it is told, or `num_steps` of these settings."""
+        if num_steps is None:
+            return self.num_steps
+        _whole("num_steps", num_steps, 1, MAX_STEPS)
+        return num_steps
+
     def to_json(self) -> dict[str, Any]:
         """A plain dict that json can write."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

@@ -16,6 +16,7 @@ from spikecast.graph.calls import call_leaves, misfit
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import simplify
+from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import flatten, unflatten
 from tests.nets import never, relative
@@ -30,7 +31,7 @@ def answer(program, *args, **kwargs):
     assert misfit(program, tensors, structure) is None
     execution = Execution(program, program.tensors)
     execution.start(tensors)
-    return unflatten(program.output_structure, execution.advance(never))
+    return unflatten(program.output_structure, execution.advance(Neurons(never)))
 
 
 def assert_same(found, expected) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from spikecast.conversion.planning import plan
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import simplify
+from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
 from tests.nets import encoder
 
@@ -184,20 +184,17 @@ def still():
     return plan(simplify(clean(capture(model.eval(), args))), QUICK).program
 
 
-def test_what_lies_before_the_first_neuron_runs_once(still) -> None:
+def test_what_lies_before_the_first_neuron_runs_once(still, monkeypatch) -> None:
     _, args, _ = MODELS["still"]
     execution = Execution(still, still.tensors)
-    ran: list[str] = []
+    ran = []
+    evaluate = Execution._evaluate
 
-    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            ran.append(name)
-            return function(*args, **kwargs)
+    def noted(run, node, *rest):
+        ran.append(node.name)
+        evaluate(run, node, *rest)
 
-        return call
-
-    for name, function in execution._functions.items():
-        execution._functions[name] = noted(name, function)
+    monkeypatch.setattr(Execution, "_evaluate", noted)
     execution.start(args)
     assert [n.op for n in still.nodes if n.name in ran and n.op in ("aten.linear", "aten.tanh")] == [
         "aten.linear",
@@ -205,7 +202,7 @@ def test_what_lies_before_the_first_neuron_runs_once(still) -> None:
     ]
     ran.clear()
     for _ in range(3):
-        execution.advance(lambda site, steps: steps.clamp_min(0))
+        execution.advance(Neurons(lambda site, steps: steps.clamp_min(0)))
     again = [n.op for n in still.nodes if n.name in ran]
     assert "aten.tanh" not in again
     assert again.count("aten.linear") == 1
@@ -218,7 +215,7 @@ def test_factory_ops_make_tensors_where_the_input_is(still) -> None:
     execution = Execution(still, {name: t.to("meta") for name, t in still.tensors.items()})
     execution.start([a.to("meta") for a in args])
     for fold in (1, 3):
-        outputs = execution.advance(lambda site, steps: steps.clamp_min(0), fold)
+        outputs = execution.advance(Neurons(lambda site, steps: steps.clamp_min(0)), fold)
         assert all(out.device.type == "meta" for out in outputs)
         assert outputs[0].shape == (4 * fold, 4)
 

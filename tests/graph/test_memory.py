@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import spikecast.graph.execute.run
 from spikecast import Config, convert
-from spikecast.graph.capture.layout import keeps_form, owned_sources
+from spikecast.graph.execute.schedule import keeps_form
 from spikecast.kernels import encode
 from spikecast.theory.neuron import Neuron
 from spikecast.theory.neuron import encode as oracle
@@ -45,7 +46,7 @@ def network():
 
 def test_what_may_be_overwritten(network) -> None:
     program = network[2].plan.program
-    owned = owned_sources(program, program.flow.moving(False))
+    owned = program.flow.schedule().overwriting
     by_name = {node.name: node for node in program.nodes}
     sources = {by_name[name].args[0].name for name in owned}
     for name in sources:
@@ -71,7 +72,9 @@ def test_the_same_numbers_with_and_without(way, network, monkeypatch) -> None:
 
     found = answers()
     again = answers()
-    monkeypatch.setattr(spikecast.graph.execute.run, "owned_sources", lambda *_: set())
+    schedule = snn.plan.program.flow.schedule()
+    careful = dataclasses.replace(schedule, overwriting=frozenset())
+    monkeypatch.setattr(type(snn.plan.program.flow), "schedule", lambda *_: careful)
     expected = answers()
     for a, b, c in zip(found, again, expected, strict=True):
         assert torch.equal(a, c)

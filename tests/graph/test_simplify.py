@@ -14,6 +14,7 @@ from spikecast.errors import CaptureError
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import fold_affine, simplify
+from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
 from tests.nets import never, relative
 
@@ -23,7 +24,7 @@ NORMS = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d, 2: nn.BatchNor
 def answers(program, *tensors):
     execution = Execution(program, program.tensors)
     execution.start(tensors)
-    return execution.advance(never)
+    return execution.advance(Neurons(never))
 
 
 def assert_close(found, expected) -> None:

@@ -87,25 +87,22 @@ def converted(name: str) -> tuple[spikecast.SpikingNetwork, Tensor]:
     return spikecast.convert(model, [x], Config(num_steps=3, thresholds="quantile", **settings)), x
 
 
-class Values:
+class Values(NeuronStates):
     """All values of a run, at its second step."""
 
     def __init__(self, snn: spikecast.SpikingNetwork, x: Tensor) -> None:
+        super().__init__(snn)
         program = snn.plan.program
-        self.nodes = [n.name for n in program.nodes]
+        self.watched = [n.name for n in program.nodes]
         self.found: dict[str, Any] = {program.inputs[0].name: x}
-        execution, states = snn.execution(program), NeuronStates(snn)
-        execution.watch = self
-        execution.start([x])
+        execution = snn.execution(program)
+        execution.start([x], self)
         for t in (1, 2):
-            states.t = t
-            execution.advance(states)
+            self.t = t
+            execution.advance(self)
 
     def see(self, node: Any, value: Any, look_up: Any) -> None:
         self.found[node.name] = value.clone() if isinstance(value, Tensor) else value
-
-    def forget(self, name: str) -> None:
-        pass
 
 
 def all_feeds(circuit: Circuit) -> list[Feed]:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spikecast import convert
+from spikecast.graph.execute.observer import Observer
 from spikecast.graph.program import NEURON
 from spikecast.hardware import twin
 from spikecast.theory.coding import prediction
@@ -94,20 +95,16 @@ def test_every_wire_stands_for_the_op_on_what_its_inputs_stand_for(recipe, confi
     for t in range(config.num_steps):
         seen: dict[str, Any] = {}
 
-        class Watch:
-            nodes = frozenset(n.name for n in snn.plan.program.nodes)
+        class Watch(Observer):
+            watched = frozenset(n.name for n in snn.plan.program.nodes)
+
+            def fire(self, site, steps, *, may_overwrite, t=t):
+                return trace.estimates(neurons[site])[t : t + 1]
 
             def see(self, node, value, look_up, seen=seen):
                 seen[node.name] = value.clone() if isinstance(value, torch.Tensor) else value
 
-            def forget(self, name):
-                pass
-
-        def replay(site: str, steps: torch.Tensor, t: int = t) -> torch.Tensor:
-            return trace.estimates(neurons[site])[t : t + 1]
-
-        execution.watch = Watch()
-        execution.advance(replay)
+        execution.advance(Watch())
         for name, value in seen.items():
             if name in trace.signals and isinstance(value, torch.Tensor):
                 torch.testing.assert_close(trace.estimates(name)[t], value, rtol=1e-9, atol=1e-9)

@@ -23,24 +23,24 @@ from tests.nets import COUNTED, sparse
 T = 4
 
 
-class Oracle:
+class Oracle(NeuronStates):
     """Looks on at a run, one step at a time, and counts with dense Jacobians."""
 
     def __init__(self, snn: spikecast.SpikingNetwork, x: Tensor) -> None:
+        super().__init__(snn)
         self.snn, self.program = snn, snn.plan.program
-        self.nodes = [n.name for n in self.program.nodes]
+        self.watched = [n.name for n in self.program.nodes]
         self.still = self.program.flow.constant
         self.levels = {name: r.levels for name, r in snn.record(x, num_steps=T).items()}
-        self.t = 1
         self.came_from: dict[str, Any] = {}
         self.before: dict[str, Tensor] = {}
         self.found: dict[tuple[str, str], list[int]] = {}
-        execution, states = snn.execution(self.program), NeuronStates(snn)
-        execution.watch, self.moving = self, execution.moving
-        execution.start([x])
+        execution = snn.execution(self.program)
+        self.moving = execution.moving
+        execution.start([x], self)
         for t in range(1, T + 1):
-            self.t = states.t = t
-            execution.advance(states)
+            self.t = t
+            execution.advance(self)
 
     def add(self, node: Node, column: str, number: float) -> None:
         assert number == round(number)
@@ -67,9 +67,6 @@ class Oracle:
             self.synapse(node, look_up, active[0])
         elif role is Role.MATMUL:
             self.product(node, look_up, [r.name for r in matmul_operands(node)])
-
-    def forget(self, name: str) -> None:
-        pass
 
     def jacobian(self, node: Node, look_up: Any, index: int, *, ones: bool) -> Tensor:
         """d out / d input, [out, in]; with ones for everything that is not the input."""
@@ -118,7 +115,6 @@ class Oracle:
             for t in range(1, T + 1) if self.snn.config.coding == "rate" else [1]:
                 self.t = t
                 self.add(node, "analog", number)
-            self.t = 1
 
     def product(self, node: Node, look_up: Any, names: list[str]) -> None:
         values = [look_up(Ref(n)) for n in names]

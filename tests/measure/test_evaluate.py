@@ -13,8 +13,8 @@ import spikecast
 from spikecast import Config
 from spikecast.errors import ConfigError, DataError
 from spikecast.measure import evaluate
-from spikecast.measure.evaluate import at_step
 from spikecast.measure.tasks import task_named
+from spikecast.network.answers import at_step
 
 T = 3
 

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikecast import Config, convert
-from spikecast.errors import DataError, ModelError
+from spikecast.errors import ConfigError, DataError, ModelError
+from spikecast.network.answers import at_step
 from spikecast.network.regions import RegionNetwork
 from spikecast.theory.neuron import Neuron, encode
 from tests.nets import relative
@@ -95,13 +96,13 @@ def test_steps_by_hand(made) -> None:
     model, batch, snn = made
     expected = by_hand(model, batch, snn, T)
     answers = snn.run(batch)
-    assert isinstance(answers, list)
-    assert len(answers) == T
-    for answer, maps in zip(answers, expected, strict=True):
+    assert [a["maps"].shape[0] for a in answers] == [T] * len(batch)  # time in front of every tensor
+    for t, maps in enumerate(expected):
+        answer = at_step(answers, t)
         assert torch.allclose(stacked(answer), maps, atol=1e-5)
         for one in answer:  # and the Python around it saw those maps
             assert one["count"] == int((one["maps"][0] > 0).sum()) == len(one["boxes"])
-    assert torch.equal(stacked(snn(batch)), stacked(answers[-1]))
+    assert torch.equal(stacked(snn(batch)), stacked(at_step(answers, -1)))
     assert [t for t, _ in snn.steps(batch, num_steps=2)] == [1, 2]
 
 
@@ -110,7 +111,7 @@ def test_every_run_starts_afresh(made) -> None:
     first = stacked(snn(batch))
     for other in (images(5), images(1)):  # other sizes in between
         expected = by_hand(model, other, snn, 2)[-1]
-        assert torch.allclose(stacked(snn.run(other, num_steps=2)[-1]), expected, atol=1e-5)
+        assert torch.allclose(stacked(at_step(snn.run(other, num_steps=2), -1)), expected, atol=1e-5)
     next(iter(snn.steps(batch)))  # a run that is not finished
     snn.analog(batch)
     assert torch.equal(stacked(snn(batch)), first)
@@ -121,10 +122,10 @@ def test_answers_converge(made) -> None:
     with torch.no_grad():
         target = stacked(model(batch))
     answers = snn.run(batch, num_steps=48)
-    errors = [relative(stacked(answers[t - 1]), target) for t in (2, 48)]
+    errors = [relative(stacked(at_step(answers, t - 1)), target) for t in (2, 48)]
     assert errors[1] < errors[0] / 4
     assert errors[1] < 0.02
-    assert [a["count"] for a in answers[-1]] == pytest.approx([a["count"] for a in model(batch)], abs=3)
+    assert [a["count"] for a in at_step(answers, -1)] == pytest.approx([a["count"] for a in model(batch)], abs=3)
 
 
 def test_the_model_is_untouched(made) -> None:
@@ -194,7 +195,7 @@ def test_regions_whose_calls_change(how, words) -> None:
     snn = convert(model, [x], dataclasses.replace(QUICK, num_levels=1), regions=["first", "second"])
     with pytest.raises(DataError, match=words) as error:
         snn.run(x, num_steps=64)
-    assert "'second'" in str(error.value)
+    assert "second" in str(error.value)
     assert "\n" not in str(error.value)
     assert len(snn.run(x, num_steps=1)) == 1
 
@@ -258,3 +259,55 @@ def test_state_dict_and_types(made) -> None:
     assert torch.equal(stacked(other(batch)), expected)
     with pytest.raises(ModelError, match=r"convert model\.to"):
         other.half()
+
+
+def test_the_same_names_as_a_whole_network(made) -> None:
+    """steps, record, anytime and twin: what a whole network has, or a refusal that says where to look."""
+    _, batch, snn = made
+    recorded = snn.record(batch, sites=["backbone.1"], num_steps=3)
+    assert recorded["backbone.1"].estimates.shape[0] == recorded["backbone.1"].levels.shape[0] == 3
+    with pytest.raises(ModelError, match=r"networks\['backbone', 'head'\]\.twin"):
+        snn.twin()
+    with pytest.raises(ConfigError, match=r"max_memory.*one step at a time"):
+        snn.run(batch, max_memory="1GiB")
+    with pytest.raises(ConfigError, match="time_axis"):
+        snn.run(batch, time_axis=0)
+    with pytest.raises(DataError, match="class scores"):
+        snn.anytime(batch)
+
+
+def test_recorded_estimates_are_those_of_the_run(made) -> None:
+    model, batch, snn = made
+    theta = snn.thresholds["backbone.1"]
+    inputs = model.backbone[0](torch.stack(batch)).expand(4, -1, -1, -1, -1)
+    expected = encode(inputs, theta, Neuron(num_levels=4, lower=0.0), want_levels=True)
+    found = snn.record(batch, num_steps=4)["backbone.1"]
+    assert torch.allclose(found.estimates, expected.estimates, atol=1e-6)
+    assert torch.equal(found.levels, expected.levels)
+
+
+class Scored(nn.Module):
+    """A classifier whose forward cannot be captured whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+
+    def forward(self, x):
+        return self.body(x) * (10.0 if float(x.sum()) > -1e9 else 1.0)
+
+
+def test_anytime_by_region() -> None:
+    """Every sample keeps the answer of the step it was sure at; the run ends with the last of them."""
+    torch.manual_seed(0)
+    model, x = Scored().eval(), torch.randn(8, 6)
+    snn = convert(model, [x], dataclasses.replace(QUICK, num_steps=16), regions=["body"])
+    answer, used = snn.anytime(x, confidence=0.9)
+    each = snn.run(x)
+    for i, t in enumerate(used.tolist()):
+        assert torch.equal(answer[i], each[t - 1, i])
+        sure = each.softmax(-1).amax(-1)[:, i] >= 0.9
+        same = each.argmax(-1)[1:, i] == each.argmax(-1)[:-1, i]
+        first = next((k + 2 for k in range(15) if sure[k + 1] and same[k]), 16)
+        assert t == first
+    assert len(set(used.tolist())) > 1

@@ -140,6 +140,7 @@ def test_round_trip_is_exact(name: str, tmp_path: Path) -> None:
     network = network_of(name)
     network.save(tmp_path / "net")
     loaded = spikecast.load(tmp_path / "net")
+    assert isinstance(loaded, spikecast.SpikingNetwork)
     assert (loaded.config, loaded.report) == (network.config, network.report)
     assert without_tensors(loaded.plan) == without_tensors(network.plan)
     assert list(loaded.state_dict()) == list(network.state_dict())
@@ -187,6 +188,7 @@ def test_all_captures_are_saved(tmp_path: Path) -> None:
     half = network.run(x, scale=0.5)
     network.save(tmp_path / "net")
     loaded = spikecast.load(tmp_path / "net")
+    assert isinstance(loaded, spikecast.SpikingNetwork)
     assert len(loaded.plans) == len(network.plans) == 2
     assert same(loaded.run(x, scale=0.5), half)
     weights = [name for name in safetensors.torch.load_file(tmp_path / "net") if name.startswith("weights/")]

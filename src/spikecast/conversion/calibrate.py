@@ -14,11 +14,12 @@ from spikecast.conversion.observers import Histogram, Moments
 from spikecast.conversion.thresholds import method_of, needs_moments, threshold_from
 from spikecast.distributed import world
 from spikecast.errors import DataError
+from spikecast.graph.execute.observer import Observer
 from spikecast.network.plan import Site
 
 
 @dataclass
-class Observer:
+class SiteStatistics:
     """What is noted of one site."""
 
     site: Site
@@ -56,36 +57,35 @@ class Observer:
         return theta.to(torch.float32).reshape(self.shape)
 
 
-class Calibration:
-    """Observers of all sites, and the neuron function that feeds them."""
+class Calibration(Observer):
+    """The statistics of all sites, taken while the ANN runs."""
 
     def __init__(self, sites: Mapping[str, Site], config: Config) -> None:
         self.config = config
         self.batch = 0  # the number of the one that is observed
-        self.observers: dict[str, Observer] = {}
+        self.statistics: dict[str, SiteStatistics] = {}
         for name, site in sites.items():
             own = config.at(name)
             assert own is not None
-            self.observers[name] = Observer(site, own)
+            self.statistics[name] = SiteStatistics(site, own)
 
-    def __call__(self, site: str, steps: Tensor) -> Tensor:
+    def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
         """An exact neuron that notes what passes through it."""
-        observer = self.observers[site]
-        found = observer.site
+        statistics = self.statistics[site]
         if steps.numel() and bool(steps.amax().isnan()):
             raise DataError(f"site {site!r} meets NaN in the model itself; look for 0/0 or inf - inf in its forward")
-        clamped = steps.clamp(found.lower, found.upper) if found.is_rectifier else steps
-        observer.observe(steps[0], clamped[0], self.batch if world()[1] > 1 else None)
-        return clamped
+        sent = statistics.site.exact(steps)
+        statistics.observe(steps[0], sent[0], self.batch if world()[1] > 1 else None)
+        return sent
 
     def thresholds(self) -> dict[str, Tensor]:
         """What was found; a site that was never reached is an error."""
-        for name, observer in self.observers.items():
-            if observer.shape is None:
+        for name, own in self.statistics.items():
+            if own.shape is None:
                 raise DataError(f"site {name!r} was never reached by the calibration batches; add such batches")
-        return {name: observer.threshold() for name, observer in self.observers.items()}
+        return {name: own.threshold() for name, own in self.statistics.items()}
 
     @property
     def wants_search(self) -> set[str]:
         """Sites whose thresholds are to be searched in the loop."""
-        return {n for n, o in self.observers.items() if method_of(o.site, o.config) == "search"}
+        return {n for n, own in self.statistics.items() if method_of(own.site, own.config) == "search"}

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.calls import batch_size, take
+from spikecast.graph.calls import batch_size, folded, take
+from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Ref
 from spikecast.network.plan import Plan
@@ -26,24 +27,20 @@ def why_not_foldable(plan: Plan, tensors: Sequence[Tensor]) -> str | None:
     seen: dict[str, Tensor] = {}
 
     def exact(site: str, steps: Tensor) -> Tensor:
-        found = plan.sites[site]
         seen[site] = steps
-        return steps.clamp(found.lower, found.upper) if found.is_rectifier else steps
+        return plan.sites[site].exact(steps)
 
     answers = []
     for sample in (one, two):
         execution = Execution(program, program.tensors)
         execution.start(sample)
-        outputs = execution.advance(exact)
+        outputs = execution.advance(Neurons(exact))
         answers.append((dict(seen), outputs))
-    both = [
-        torch.cat([a, b], s.meta.batch_axis) if s.meta.batch_axis is not None else a
-        for s, a, b in zip(program.inputs, one, two, strict=True)
-    ]
+    both = folded(program, [one, two])
     try:
         execution = Execution(program, program.tensors, moving_inputs=True)
         execution.start(both)
-        outputs = execution.advance(exact, 2, folded_inputs=True)
+        outputs = execution.advance(Neurons(exact), 2, folded_inputs=True)
         for site, steps in seen.items():
             if any(_differ(steps[i], answers[i][0][site][0]) for i in (0, 1)):
                 return f"samples of a batch see each other at {site!r}"

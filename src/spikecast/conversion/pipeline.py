@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, overload
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from spikecast.batches import Binder, Call, InputFunction, calls, check_model, first_samples, samples_in
+from spikecast.batches import Binder, Call, InputFunction, calls, check_model, first_samples, joined, samples_in
 from spikecast.config import Config
 from spikecast.conversion.calibrate import Calibration
 from spikecast.conversion.prepare import prepare
-from spikecast.conversion.search import SAMPLES, Search
+from spikecast.conversion.regions import allow_recapture, prepare_regions
+from spikecast.conversion.search import SAMPLES, search_thresholds
 from spikecast.conversion.shared import same_everywhere, shared_out
 from spikecast.errors import ArtifactError, ConfigError
-from spikecast.network.regions import RegionNetwork, convert_regions, regions_from_document
+from spikecast.network.base import Network
+from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.storage import artifact
 
@@ -77,82 +79,66 @@ def convert(
     if not isinstance(config, Config):
         raise ConfigError(f"config is a {type(config).__name__}; give a spikecast.Config, or Config.from_json(...)")
     check_model(model)
-    if regions is not None:
-        return convert_regions(model, batches, config, regions, inputs=inputs, strict=strict)
-    binder = Binder(model, inputs)
+    binder = Binder.of_model(model, inputs)
     with torch.no_grad():
         bound = calls(batches, binder)
         first = next(bound)
-        network = prepare(model, first, config, strict=strict)
-        calibration = Calibration(network.sites, config)
-        axis = next((i.meta.batch_axis for i in network.plan.program.inputs), None) or 0
-        few: list[Call] = []
-        for call, is_ours in shared_out(chain([first], bound), [calibration]):
-            if is_ours:
-                observe_call(network, calibration, call)
-            room = SAMPLES - sum(samples_in(c, axis) for c in few)
-            if room > 0:
-                few.append(first_samples(call, room, axis))
-        thresholds = calibration.thresholds()
-        search_thresholds(network, few, thresholds, calibration.wants_search, axis)
-        same_everywhere(thresholds)
-        network.set_thresholds(thresholds)
+        network: SpikingNetwork | RegionNetwork
+        if regions is None:
+            network = prepare(model, first, config, strict=strict)
+        else:
+            network = prepare_regions(model, first, config, regions, strict=strict)
+        calibrate(network, chain([first], bound))
+    network.inputs = inputs
     if binder.dropped:
         network.add_note(binder.dropped_note)
     return network
 
 
-def observe_call(network: SpikingNetwork, calibration: Calibration, call: Call) -> None:
-    """Let the ANN's own activations of one batch pass the observers."""
-    planned, tensors = network.prepare_call(*call)
-    execution = network.execution(planned.program)
-    execution.start(tensors)
-    execution.advance(calibration)
+def calibrate(network: Network, bound: Iterable[Call]) -> None:
+    """Give a network its thresholds: from a pass of the ANN over all calls, and a search on the first samples."""
+    calibration, few = Calibration(network.sites, network.config), _Few(network.batch_axis)
+    for call, is_ours in shared_out(bound, calibration):
+        if is_ours:
+            network.analog_with(call, calibration)
+        few.add(call)
+    thresholds = calibration.thresholds()
+    network.set_thresholds(thresholds)
+    search_thresholds(network, few.call, thresholds, calibration.wants_search)
+    same_everywhere(thresholds)
+    network.set_thresholds(thresholds)
 
 
-def search_thresholds(
-    network: SpikingNetwork, few: Sequence[Call], thresholds: dict[str, Tensor], wanted: set[str], axis: int = 0
-) -> None:
-    """Refine thresholds in the loop, on the first samples of the loader."""
-    if not wanted:
-        return
-    call = few[0] if len(few) == 1 else _joined(few, axis)
-    planned, tensors = network.prepare_call(*call)
-    search = Search(network.sites, network.neurons, network.config, thresholds, wanted)
-    execution = network.execution(planned.program)
-    execution.start(tensors)
-    steps = network.config.num_steps
-    if network.foldable:
-        execution.advance(search, steps)
-    else:
-        execution.advance_apart(search, steps)
+class _Few:
+    """The first samples of the loader, on which thresholds are searched; the first call where samples are not known."""
 
+    def __init__(self, axis: int | None) -> None:
+        self.axis = axis
+        self.calls: list[Call] = []
 
-def _joined(few: Sequence[Call], axis: int) -> Call:
-    """Several small calls as one, where their other sizes agree; else the first."""
+    def add(self, call: Call) -> None:
+        if self.axis is None:
+            self.calls = self.calls or [call]
+            return
+        room = SAMPLES - sum(samples_in(c, self.axis) for c in self.calls)
+        if room > 0:
+            self.calls.append(first_samples(call, room, self.axis))
 
-    def join(values: list[Any]) -> Any:
-        return torch.cat(values, axis) if all(isinstance(v, Tensor) for v in values) else values[0]
-
-    try:
-        args = tuple(join([c[0][i] for c in few]) for i in range(len(few[0][0])))
-        return args, {k: join([c[1][k] for c in few]) for k in few[0][1]}
-    except (RuntimeError, KeyError, IndexError):
-        return few[0]
+    @property
+    def call(self) -> Call:
+        return self.calls[0] if len(self.calls) == 1 else joined(self.calls, self.axis or 0)
 
 
 def load(
     path: str | os.PathLike[str], *, model: nn.Module | None = None, device: str | torch.device | None = None
-) -> Any:
+) -> SpikingNetwork | RegionNetwork:
     """The network in a file, as `save` wrote it; on the CPU unless a device is given.
 
     A network that was converted by region needs the `model` whose regions it stands in for; any other needs no code.
     """
-
-    def read_regions(body: Any, tensors: Mapping[str, Tensor], place: torch.device) -> RegionNetwork:
-        return regions_from_document(body, tensors, place, model)
-
-    network = artifact.load(path, device=device, readers={"regions": read_regions})
+    network = artifact.load(path, model=model, device=device)
     if model is not None and isinstance(network, SpikingNetwork):
         raise ArtifactError(f"{path} holds a whole network, which needs no model; leave model= out")
+    if model is not None and not isinstance(network, SpikingNetwork):
+        allow_recapture(network, model)
     return network

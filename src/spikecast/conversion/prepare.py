@@ -19,6 +19,7 @@ from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.layout import channels_last
 from spikecast.graph.capture.simplify import simplify
+from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
 from spikecast.graph.structure import flatten, unflatten
@@ -47,7 +48,7 @@ def prepare(
     device = next((t.device for t in program.tensors.values()), torch.device("cpu"))
     blank = {name: torch.ones((1,) * site.meta.rank, device=device) for name, site in planned.sites.items()}
     neurons = {name: neuron_of(site, config) for name, site in planned.sites.items()}
-    network = SpikingNetwork(planned, config, neurons, blank, report)
+    network = SpikingNetwork(planned, config, neurons, blank, report, name=prefix)
     network.allow_recapture(part.recapture(axis))
     return network
 
@@ -80,6 +81,11 @@ class Part:
         return recapture
 
 
+def recapture_of(model: nn.Module, config: Config, network: SpikingNetwork, *, raw_inputs: bool) -> Recapture:
+    """How to capture a part of a model again that a loaded network stands for."""
+    return Part(model, config, network.name, raw_inputs).recapture(network.batch_axis)
+
+
 def _versions(model: nn.Module) -> list[int]:
     return [tensor._version for tensor in (*model.parameters(), *model.buffers())]
 
@@ -109,7 +115,7 @@ def captured_program(model: nn.Module, call: Call, axis: int = 0, prefix: str = 
     program = channels_last(simplify(clean(capture(model, *call, batch_axis=axis, prefix=prefix))))
     execution = Execution(program, program.tensors)
     execution.start(call_leaves(*call)[0])
-    ours = execution.advance(lambda site, steps: steps)
+    ours = execution.advance(Neurons(lambda site, steps: steps))
     for out, expected in zip(ours, theirs, strict=True):
         if isinstance(expected, Tensor) and expected.is_floating_point():
             error = _relative_error(out, expected)

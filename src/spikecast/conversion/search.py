@@ -17,9 +17,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from spikecast.batches import Call
 from spikecast.config import Config
 from spikecast.conversion.channels import by_channel, channel_axes
+from spikecast.graph.calls import folded
+from spikecast.graph.execute.observer import Observer
 from spikecast.kernels import encode
+from spikecast.network.base import Network
 from spikecast.network.plan import Site
 from spikecast.theory.neuron import Neuron
 
@@ -32,8 +36,8 @@ FLOOR = 1e-6  # of the layer's mean power: a channel below it is as good as sile
 
 
 @dataclass
-class Search:
-    """The neuron function of a run that changes thresholds as it goes."""
+class Search(Observer):
+    """The neurons of a run that changes their thresholds as it goes."""
 
     sites: Mapping[str, Site]
     neurons: Mapping[str, Neuron]
@@ -41,12 +45,12 @@ class Search:
     thresholds: dict[str, Tensor]
     wanted: set[str]
 
-    def __call__(self, name: str, steps: Tensor) -> Tensor:
+    def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
         """All steps of a site through its neuron, with the best threshold."""
-        neuron = self.neurons[name]
-        if name in self.wanted:
-            self.thresholds[name] = self._best(self.sites[name], neuron, steps, self.thresholds[name])
-        return encode(steps, self.thresholds[name], neuron).estimates
+        neuron = self.neurons[site]
+        if site in self.wanted:
+            self.thresholds[site] = self._best(self.sites[site], neuron, steps, self.thresholds[site])
+        return encode(steps, self.thresholds[site], neuron).estimates
 
     def _best(self, site: Site, neuron: Neuron, steps: Tensor, start: Tensor) -> Tensor:
         """The start times the scale with the least score, channel by channel."""
@@ -54,7 +58,7 @@ class Search:
         assert own is not None
         axes = channel_axes(site, own.granularity)
         steps = _thinned(steps, axes, site.meta.batch_axis, self.config.seed)
-        exact = steps.clamp(site.lower, site.upper) if site.is_rectifier else steps
+        exact = site.exact(steps)
         power = _sum_of_squares(_late(exact), axes)
         power = power.clamp_min(float(power.mean()) * FLOOR).clamp_min(torch.finfo(torch.float32).tiny)
         scores = []
@@ -95,3 +99,25 @@ def _thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None, seed: int)
         order = torch.randperm(shape[d], generator=generator)[: math.ceil(shape[d] * share)]
         steps = steps.index_select(d + 1, order.sort().values.to(steps.device))
     return steps
+
+
+def search_thresholds(network: Network, call: Call, thresholds: dict[str, Tensor], wanted: set[str]) -> None:
+    """Refine thresholds on a call, network by network, on the inputs that those before it really make."""
+    total = network.config.num_steps
+    for name, part in network.networks.items():
+        own = wanted & set(part.sites)
+        if not own:
+            continue
+        program, heard = network.arriving(name, call)
+        search = Search(part.sites, part.neurons, network.config, thresholds, own)
+        if len(heard) == 1:  # the same at each step
+            execution = part.execution(program)
+            execution.start(heard[0])
+            (execution.advance if part.foldable else execution.advance_apart)(search, total)
+        elif part.foldable and all(a.shape == b.shape for step in heard for a, b in zip(step, heard[0], strict=True)):
+            execution = part.execution(program, moving_inputs=True)
+            execution.start(folded(program, heard))
+            execution.advance(search, total, folded_inputs=True)
+        else:
+            part.add_note("thresholds were not searched: its batch cannot hold the steps")
+        part.set_thresholds({site: thresholds[site] for site in part.sites})

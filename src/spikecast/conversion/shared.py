@@ -14,32 +14,27 @@ import torch
 from torch import Tensor
 
 from spikecast import distributed
-from spikecast.conversion.calibrate import Calibration, Observer
+from spikecast.conversion.calibrate import Calibration, SiteStatistics
 from spikecast.conversion.observers import Histogram, Moments
 from spikecast.errors import DataError
 
 Item = TypeVar("Item")
 
 
-def shared_out(batches: Iterable[Item], calibrations: list[Calibration]) -> Iterator[tuple[Item, bool]]:
-    """Each batch, and whether this process is to observe it; what was observed is shared at the end.
-
-    `calibrations` may still be empty at the first batch.
-    """
+def shared_out(batches: Iterable[Item], calibration: Calibration) -> Iterator[tuple[Item, bool]]:
+    """Each batch, and whether this process is to observe it; what was observed is shared at the end."""
     rank, size = distributed.world()
     number = 0
     for number, batch in enumerate(batches, 1):
-        for calibration in calibrations:
-            calibration.batch = number - 1
+        calibration.batch = number - 1
         yield batch, (number - 1) % size == rank
     if size > 1:
-        for calibration in calibrations:
-            share(calibration, number)
+        share(calibration, number)
 
 
 def share(calibration: Calibration, batches: int) -> None:
     """Give every process the statistics of all."""
-    observers = list(calibration.observers.values())
+    observers = list(calibration.statistics.values())
     shapes = distributed.gather([o.shape for o in observers])
     for i, observer in enumerate(observers):
         found = [tuple(s[i]) for s in shapes if s[i] is not None]
@@ -71,7 +66,7 @@ def _share_histogram(histogram: Histogram, channels: int) -> None:
     histogram.count = int(distributed.sum_over_all(torch.tensor([histogram.count])))
 
 
-def _share_moments(observers: list[Observer], batches: int) -> None:
+def _share_moments(observers: list[SiteStatistics], batches: int) -> None:
     """Batch by batch, from the process that saw it: for each site the parts it noted, laid one after the other."""
     rank, size = distributed.world()
     mine: dict[str, list[list[int]]] = {}  # batch -> [observer, count, channels] of each part

@@ -17,6 +17,7 @@ from spikecast.errors import ConfigError
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Task, task_named
+from spikecast.network.base import Network
 from spikecast.presets import preset
 from spikecast.text import columns
 
@@ -75,7 +76,7 @@ def compare(
     entries: dict[str, tuple[Config, Evaluation]] = {}
     for name, config in configs.items():
 
-        def network(config: Config = config) -> nn.Module:
+        def network(config: Config = config) -> Network:
             return convert(model, calibration(), config, regions=regions)
 
         found = evaluate_all(

@@ -69,3 +69,15 @@ def take(program: Program, tensors: Sequence[Tensor], start: int, stop: int) -> 
         t if s.meta.batch_axis is None else t.narrow(s.meta.batch_axis, start, stop - start)
         for s, t in zip(program.inputs, tensors, strict=True)
     ]
+
+
+def folded(program: Program, steps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """The tensors of several calls, laid one after the other into the batch; those without one are the first call's."""
+    axes = [spec.meta.batch_axis for spec in program.inputs]
+    inputs = zip(axes, zip(*steps, strict=True), strict=True)
+    return [parts[0] if axis is None else torch.cat(parts, axis) for axis, parts in inputs]
+
+
+def axis_of_batch(tensor: Tensor, batch: int, batch_axis: int) -> int | None:
+    """Where a tensor's batch is: in the same place as the first one's, or in front, as in the mask of an encoder."""
+    return next((i for i in (batch_axis, 0) if tensor.dim() > i and tensor.shape[i] == batch), None)

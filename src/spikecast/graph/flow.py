@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+from spikecast.graph.execute.schedule import Schedule, make_schedule
 from spikecast.graph.program import GETITEM, NEURON, Node, Program
 from spikecast.graph.roles import Role, activations, role_of
 
@@ -19,6 +20,7 @@ class Flow:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._moving: dict[bool, frozenset[str]] = {}
+        self._schedules: dict[bool, Schedule] = {}
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
@@ -74,3 +76,9 @@ class Flow:
                     found.add(node.name)
             self._moving[inputs_move] = frozenset(found)
         return self._moving[inputs_move]
+
+    def schedule(self, inputs_move: bool = False) -> Schedule:
+        """In which order a run evaluates the ops, and what it may overwrite and forget."""
+        if inputs_move not in self._schedules:
+            self._schedules[inputs_move] = make_schedule(self, inputs_move)
+        return self._schedules[inputs_move]

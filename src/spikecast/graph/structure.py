@@ -19,6 +19,10 @@ LEAF: Structure = {"kind": "leaf"}
 _classes: dict[str, type] = {}
 
 
+class Steps(list[Any]):
+    """What there is at each step, where it does not fit into one tensor: a leaf, no part of a structure."""
+
+
 def flatten(value: Any) -> tuple[list[Any], Structure]:
     """The leaves of nested tuples, lists, dicts, named tuples and dataclasses, and what holds them together."""
     leaves: list[Any] = []
@@ -28,7 +32,7 @@ def flatten(value: Any) -> tuple[list[Any], Structure]:
 def _flatten(value: Any, leaves: list[Any]) -> Structure:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return _named("namedtuple", type(value), {f: getattr(value, f) for f in value._fields}, leaves)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not isinstance(value, Steps):
         kind = "list" if isinstance(value, list) else "tuple"
         return {"kind": kind, "items": [_flatten(item, leaves) for item in value]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

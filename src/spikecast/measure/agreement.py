@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from spikecast.batches import InputFunction
+from spikecast.batches import InputFunction, samples_in
 from spikecast.errors import DataError
-from spikecast.graph.execute.run import Execution
+from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.structure import flatten
-from spikecast.measure.run import bound_calls, samples_in
+from spikecast.measure.run import bound_calls
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
 from spikecast.text import columns
@@ -96,7 +96,7 @@ class _Comparison:
 
     def note(self, site: str, steps: Tensor) -> Tensor:
         """The ANN's pass: what an exact neuron sends."""
-        self.activations[site] = self.network.pass_through(site, steps)[0].clone()
+        self.activations[site] = self.network.exact(site, steps)[0].clone()
         return self.activations[site].unsqueeze(0)
 
     def compare(self, site: str, t: int, inputs: Tensor, out: Encoded) -> None:
@@ -108,7 +108,7 @@ class _Comparison:
             1.0 if neuron.coding == "rate" else sum(1 / k for k in range(1, t + i + 1)) for i in range(len(inputs))
         ]
         for i, (x, estimate, level) in enumerate(zip(inputs, out.estimates, out.levels, strict=True)):
-            exact = self.network.pass_through(site, x.unsqueeze(0))[0]
+            exact = self.network.exact(site, x)
             parts = (
                 (estimate - target).double().square(),
                 (estimate - exact).double().square(),
@@ -158,21 +158,15 @@ def agreement(
     """Compare the spiking network with the model it was made from, on some batches."""
     if not isinstance(snn, SpikingNetwork):
         raise DataError("agreement needs a network that was converted whole; take the regions' own, snn.networks[name]")
-    total = snn.config.num_steps if num_steps is None else num_steps
+    total = snn.config.steps_or(num_steps)
     comparison, samples = _Comparison(snn, total), 0
     answers = _Answers(total)
-    for args, kwargs in bound_calls(snn, batches, inputs):
-        samples += samples_in((args, kwargs))
-        plan, tensors = snn.prepare_call(args, kwargs)
-        _analog(snn, snn.execution(plan.program), tensors, comparison.note)
-        _, leaves = snn.run_tensors(args, kwargs, total, max_batch=2**31, neurons=lambda _: _Compared(snn, comparison))
-        answers.add(flatten(model(*args, **kwargs))[0], leaves)
+    for call in bound_calls(snn, batches, inputs):
+        samples += samples_in(call, snn.batch_axis)
+        snn.analog_with(call, Neurons(comparison.note))
+        out = snn.run_with(call, total, lambda part, _: _Compared(part, comparison), max_batch=2**31)
+        answers.add(flatten(model(*call[0], **call[1]))[0], flatten(out)[0])
     return Agreement(samples, comparison.result(), *answers.result())
-
-
-def _analog(snn: SpikingNetwork, execution: Execution, tensors: list[Tensor], note: Callable[..., Tensor]) -> None:
-    execution.start(tensors)
-    execution.advance(note)
 
 
 class _Answers:

@@ -8,17 +8,17 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from spikecast.batches import Binder, InputFunction, calls
 from spikecast.costs import Costs, costs_named
 from spikecast.errors import DataError
-from spikecast.graph.structure import flatten, unflatten
 from spikecast.measure.energy.figures import Energy
 from spikecast.measure.energy.tally import Tally
-from spikecast.measure.run import binder_of, metered_run
+from spikecast.measure.run import metered_run
 from spikecast.measure.tasks import Task, task_named
-from spikecast.network.regions import RegionNetwork
+from spikecast.network.answers import at_step
+from spikecast.network.base import Network
 from spikecast.text import columns, si
 
 TARGETS = ("label", "labels", "target", "targets")
@@ -75,7 +75,7 @@ class Evaluator:
 
     def __init__(
         self,
-        snn: Any,
+        snn: Network | Callable[[], Network],
         task: str | Task = "classification",
         *,
         model: nn.Module | None = None,
@@ -88,18 +88,18 @@ class Evaluator:
         self.name = task if isinstance(task, str) else type(task).__name__
         self.costs = None if preset is None else costs_named(preset)
         self._snn = snn
-        self.num_steps: int = self.snn.config.num_steps if num_steps is None else num_steps
+        self.num_steps = self.snn.config.num_steps if num_steps is None else num_steps
 
     @property
-    def snn(self) -> Any:
+    def snn(self) -> Network:
         """The network."""
-        if not isinstance(self._snn, nn.Module):
+        if not isinstance(self._snn, Network):
             self._snn = self._snn()
         return self._snn
 
     @cached_property
     def binder(self) -> Binder:
-        return binder_of(self.snn, self.inputs)
+        return self.snn.binder(self.inputs)
 
     @torch.no_grad()
     def measure(self, number: int, batch: Any) -> Record:
@@ -111,9 +111,7 @@ class Evaluator:
             answers = self.snn.run(*call[0], num_steps=self.num_steps, **call[1])
         else:
             answers = metered_run(self.snn, call, tally)
-        # a network of regions answers with a list of T answers, which may be tensors
-        apart = isinstance(self.snn, RegionNetwork)
-        each = [answers[t] if apart else at_step(answers, t) for t in range(self.num_steps)]
+        each = [at_step(answers, t) for t in range(self.num_steps)]
         record: Record = {"batch": number, "samples": _length(target)}
         record["steps"] = [self.task.note(answer, target) for answer in each]
         if self.costs is not None:
@@ -146,7 +144,7 @@ class Evaluator:
 
 
 def evaluate(
-    snn: Any,
+    snn: Network,
     data: Iterable[Any],
     task: str | Task = "classification",
     *,
@@ -165,14 +163,6 @@ def evaluate(
         snn, task, model=model, preset=preset, num_steps=num_steps, inputs=inputs, targets=targets
     )  # fmt: skip
     return evaluator.result([evaluator.measure(i, batch) for i, batch in enumerate(data)])
-
-
-def at_step(answers: Any, t: int) -> Any:
-    """The answer after step t (from 0): that place of a list of answers, or of every tensor."""
-    if isinstance(answers, list) and not any(isinstance(a, Tensor) for a in answers):
-        return answers[t]
-    leaves, form = flatten(answers)
-    return unflatten(form, [leaf[t] if isinstance(leaf, Tensor) else leaf for leaf in leaves])
 
 
 def _target(batch: Any) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Meta, Program, Ref
+from spikecast.graph.structure import Steps, flatten, unflatten
 
 Place = tuple[int | None, int]  # the batch axis of an output, and how often the batch repeats inside it
 
@@ -28,11 +29,26 @@ def in_time(parts: list[Any]) -> Any:
     return torch.cat(parts) if len(parts) > 1 and isinstance(parts[0], Tensor) else parts[-1]
 
 
-def stacked(values: list[Any]) -> Any:
-    """Answers of all steps as one tensor; as a list where their shapes differ; the last where they are no tensors."""
-    if not isinstance(values[0], Tensor):
-        return values[-1]
-    return torch.stack(values) if len({v.shape for v in values}) == 1 else values
+def stacked(values: Sequence[Any]) -> Any:
+    """One leaf of all steps: a tensor with time in front, what is the same at each step as it is, else `Steps`."""
+    first = values[0]
+    if all(isinstance(v, Tensor) for v in values):
+        return torch.stack(list(values)) if len({v.shape for v in values}) == 1 else Steps(values)
+    return first if all(type(v) is type(first) and v == first for v in values) else Steps(values)
+
+
+def with_time(answers: Sequence[Any]) -> Any:
+    """Answers after each step as one, with a leading time axis on every tensor; `Steps` where their forms differ."""
+    leaves, forms = zip(*(flatten(answer) for answer in answers), strict=True)
+    if any(form != forms[0] for form in forms):
+        return Steps(answers)
+    return unflatten(forms[0], [stacked(leaf) for leaf in zip(*leaves, strict=True)])
+
+
+def at_step(answers: Any, t: int) -> Any:
+    """The answer after one step (0 is the first, -1 the last) out of those after each."""
+    leaves, form = flatten(answers)
+    return unflatten(form, [leaf[t] if isinstance(leaf, Tensor | Steps) else leaf for leaf in leaves])
 
 
 def batch_place(execution: Execution, out: Any) -> Place:

@@ -6,21 +6,21 @@ step before. Any other answer needs `stop(previous, now) -> bool[B]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
+from spikecast.batches import Call, samples_in
 from spikecast.errors import ConfigError, DataError
 from spikecast.graph.calls import batch_size
-from spikecast.graph.program import Program
-from spikecast.graph.structure import unflatten
+from spikecast.graph.structure import flatten, unflatten
 from spikecast.network.answers import Place, batch_place, with_sizes
-from spikecast.network.spiking import checked_steps
 from spikecast.network.states import NeuronStates
 
 if TYPE_CHECKING:
+    from spikecast.network.base import Network
     from spikecast.network.spiking import SpikingNetwork
 
 Stop = Callable[[Any, Any], object]
@@ -28,23 +28,15 @@ Stop = Callable[[Any, Any], object]
 
 @torch.no_grad()
 def anytime(
-    network: SpikingNetwork,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    confidence: float = 0.95,
-    stop: Stop | None = None,
-    num_steps: int | None = None,
+    network: SpikingNetwork, call: Call, confidence: float, stop: Stop | None, total: int
 ) -> tuple[Any, Tensor]:
     """The answer of every sample at the step it was sure, or at the last, and the number of steps it took."""
-    if not 0 < confidence <= 1:
-        raise ConfigError(f"confidence={confidence!r} must be a number above 0 up to 1")
-    planned, tensors = network.prepare_call(args, kwargs)
+    _check_confidence(confidence)
+    planned, tensors = network.prepare_call(*call)
     program = planned.program
     samples = batch_size(program, tensors)
     if samples is None or not network.foldable:
         raise DataError("anytime needs samples that do not depend on each other, and this network's do; use steps()")
-    total = checked_steps(network.config.num_steps if num_steps is None else num_steps)
     device = tensors[0].device
     left = torch.arange(samples, device=device)
     used = torch.full((samples,), total, device=device)
@@ -58,9 +50,10 @@ def anytime(
         places = [batch_place(execution, out) for out in program.outputs]
         answer = [_placed(*leaf, left, samples) for leaf in zip(answer or now, now, places, strict=True)]
         if t == 1 and stop is None:
-            _check_scores(now, places, samples)
+            _check_scores(now, samples, in_front=places[0][0] == 0)
         if t > 1:
-            sure = _sure(program, previous, now, confidence, stop, len(left))
+            before, after = (unflatten(program.output_structure, leaves) for leaves in (previous, now))
+            sure = _sure(before, after, confidence, stop, len(left))
             used[left[sure]] = t
             stay = (~sure).nonzero().squeeze(1)
             if len(stay) == 0:
@@ -72,6 +65,37 @@ def anytime(
                 execution.keep(stay)
         previous = now
     return unflatten(program.output_structure, with_sizes(program, tensors, answer)), used
+
+
+@torch.no_grad()
+def anytime_together(
+    network: Network, call: Call, confidence: float, stop: Stop | None, total: int
+) -> tuple[Any, Tensor]:
+    """The same for a network whose samples cannot leave the batch: it runs on until the last one is sure."""
+    _check_confidence(confidence)
+    samples = samples_in(call, network.batch_axis)
+    answer: list[Tensor] = []
+    previous: Any = None
+    form: Any = None
+    for t, now in network.steps(*call[0], num_steps=total, **call[1]):
+        leaves, form = flatten(now)
+        if t == 1 and stop is None:
+            _check_scores(leaves, samples)
+        if not all(isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == samples for leaf in leaves):
+            raise DataError("anytime keeps an answer for each sample, so it needs tensors [B, ...]; use steps()")
+        if t == 1:
+            answer = [leaf.clone() for leaf in leaves]
+            used = torch.full((samples,), total, device=leaves[0].device)
+            unsure = torch.ones_like(used, dtype=torch.bool)
+        else:
+            for kept, leaf in zip(answer, leaves, strict=True):
+                kept[unsure] = leaf[unsure]
+            sure = _sure(previous, now, confidence, stop, samples) & unsure
+            used[sure], unsure = t, unsure & ~sure
+            if not bool(unsure.any()):
+                break
+        previous = now
+    return unflatten(form, answer), used
 
 
 def _by_sample(value: Tensor, place: Place, count: int) -> Tensor:
@@ -98,23 +122,30 @@ def _taken(value: Any, place: Place, index: Tensor, count: int) -> Any:
     return _by_sample(value, place, count).index_select(axis + 1, index).flatten(axis, axis + 2)
 
 
-def _check_scores(now: list[Any], places: Sequence[Place], samples: int) -> None:
-    scores = now[0] if len(now) == 1 and isinstance(now[0], Tensor) else None
-    if scores is None or scores.dim() != 2 or places[0][0] != 0 or len(scores) != samples:
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence <= 1:
+        raise ConfigError(f"confidence={confidence!r} must be a number above 0 up to 1")
+
+
+def _check_scores(leaves: Sequence[Any], samples: int, *, in_front: bool = True) -> None:
+    scores = leaves[0] if len(leaves) == 1 and isinstance(leaves[0], Tensor) else None
+    if scores is None or scores.dim() != 2 or not in_front or len(scores) != samples:
         raise DataError(
             "anytime knows when class scores [B, C] are sure; for another answer give stop=function(previous, now)"
         )
 
 
-def _sure(
-    program: Program, previous: list[Any], now: list[Any], confidence: float, stop: Stop | None, count: int
-) -> Tensor:
+def _sure(previous: Any, now: Any, confidence: float, stop: Stop | None, count: int) -> Tensor:
+    """Which samples are sure, bool [count]."""
     if stop is None:
-        top, winner = now[0].softmax(1).max(1)
-        sure = (top >= confidence) & (winner == previous[0].argmax(1))
-        return cast(Tensor, sure)
-    form = program.output_structure
-    sure = stop(unflatten(form, previous), unflatten(form, now))
+        top, winner = _scores(now).softmax(1).max(1)
+        return (top >= confidence) & (winner == _scores(previous).argmax(1))
+    sure = stop(previous, now)
     if not isinstance(sure, Tensor) or sure.dtype != torch.bool or sure.shape != (count,):
         raise DataError(f"stop(previous, now) must return a bool tensor of shape ({count},), one per sample")
     return sure
+
+
+def _scores(answer: Any) -> Tensor:
+    """The one tensor of an answer."""
+    return cast(Tensor, flatten(answer)[0][0])

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from spikecast.errors import ConfigError, ModelError
+from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.program import Program
 from spikecast.kernels import encode
 from spikecast.kernels.layout import like
@@ -77,7 +78,7 @@ def _compiled(network: SpikingNetwork, program: Program, tensors: Sequence[Tenso
     def whole(*inputs: Tensor) -> list[Tensor]:
         execution = network.execution(program)
         execution.start(inputs)
-        outputs = execution.advance(neuron, total)
+        outputs = execution.advance(Neurons(neuron), total)
         leaves[:] = [unfolded(execution, o, v, total) for o, v in zip(program.outputs, outputs, strict=True)]
         places[:] = [batch_place(execution, out) for out in program.outputs]
         return [leaf for leaf in leaves if isinstance(leaf, Tensor)]

@@ -67,7 +67,7 @@ def run_in_chunks(
     size, fold = max(1, limit // total), min(total, limit)
     found: list[Chunk] = []
     if budget is not None and samples:
-        found.append(_folded(network, program, take(program, tensors, 0, 1), total, 1, neurons, measure=True))
+        found.append(_folded(network, program, take(program, tensors, 0, 1), total, 1, neurons, weigh=True))
         fits = budget // max(found[0].bytes_per_step, 1)
         if fits < total:  # the neurons keep their estimates from one pass to the next
             fits = (budget - found[0].bytes_kept) // max(found[0].bytes_per_step, 1)
@@ -108,7 +108,7 @@ def _compiled(network: SpikingNetwork, program: Program, tensors: Sequence[Tenso
 
 
 class Chunk(NamedTuple):
-    """The leaves of some samples, each [T, ...], where the batch lies in them, and what the run held, if measured."""
+    """The leaves of some samples, each [T, ...], where the batch lies in them, and what the run held, if weighed."""
 
     leaves: list[Any]
     places: list[Place]
@@ -124,14 +124,13 @@ def _folded(
     fold: int,
     neurons: NeuronsOf | None,
     *,
-    measure: bool = False,
+    weigh: bool = False,
 ) -> Chunk:
     """Layer by layer, with `fold` steps at once."""
     execution = network.execution(program)
     states = NeuronStates(network) if neurons is None else neurons(execution)
-    states.keep = fold < total
-    execution.measure = measure
-    execution.start(tensors)
+    states.keep, states.weighs = fold < total, weigh
+    execution.start(tensors, states)
     passes = []
     for first in range(0, total, fold):
         states.t = first + 1
@@ -140,7 +139,7 @@ def _folded(
         passes.append([unfolded(execution, o, v, steps) for o, v in zip(program.outputs, outputs, strict=True)])
     leaves = [in_time(list(parts)) for parts in zip(*passes, strict=True)]
     kept = sum(e.nbytes for e in states.estimates.values())
-    return Chunk(leaves, [batch_place(execution, out) for out in program.outputs], execution.peak, kept)
+    return Chunk(leaves, [batch_place(execution, out) for out in program.outputs], states.peak, kept)
 
 
 def _one_by_one(
@@ -149,7 +148,7 @@ def _one_by_one(
     """One step after the other, for a graph whose batch cannot hold the steps."""
     execution = network.execution(program)
     states = NeuronStates(network) if neurons is None else neurons(execution)
-    execution.start(tensors)
+    execution.start(tensors, states)
     answers = []
     for t in range(1, total + 1):
         states.t = t

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from spikecast.batches import Call
 from spikecast.errors import DataError
+from spikecast.graph.structure import unflatten
 from spikecast.network.answers import stacked
-from spikecast.network.spiking import checked_steps
 from spikecast.network.states import NeuronStates
 
 if TYPE_CHECKING:
-    from spikecast.network.plan import Plan
     from spikecast.network.spiking import SpikingNetwork
 
 
-def run_frames(
-    network: SpikingNetwork, args: Sequence[Any], kwargs: Mapping[str, Any], time_axis: int, num_steps: int | None
-) -> tuple[Plan, list[Any]]:
-    """The output leaves after each frame, [T, ...] each; floating-point arguments hold their frames on `time_axis`."""
-    first, named, frames = _split(args, kwargs, time_axis)
+def run_frames(network: SpikingNetwork, call: Call, time_axis: int, num_steps: int | None) -> Any:
+    """The answer after each frame; floating-point arguments hold their frames on `time_axis`."""
+    first, named, frames = _split(*call, time_axis)
     plan, tensors = network.prepare_call(first, named)
     network.check([f for frame in frames for f in frame])
-    total = checked_steps(len(frames) if num_steps is None else num_steps)
+    total = network.config.steps_or(len(frames) if num_steps is None else num_steps)
     if total > len(frames):
         raise DataError(f"num_steps={total} exceeds the {len(frames)} frames given; take at most one step a frame")
     execution, states = network.execution(plan.program, moving_inputs=True), NeuronStates(network)
@@ -40,7 +38,7 @@ def run_frames(
         execution.start([next(floating) if x.is_floating_point() else x for x in tensors])
         states.t = t
         answers.append(execution.advance(states))
-    return plan, [stacked([a[i] for a in answers]) for i in range(len(plan.program.outputs))]
+    return unflatten(plan.program.output_structure, [stacked(leaf) for leaf in zip(*answers, strict=True)])
 
 
 def _split(

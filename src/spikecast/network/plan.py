@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from spikecast.graph.program import Meta, Program
 from spikecast.graph.roles import Role
 
@@ -24,6 +26,10 @@ class Site:
     @property
     def is_rectifier(self) -> bool:
         return math.isfinite(self.lower) or math.isfinite(self.upper)
+
+    def exact(self, inputs: Tensor) -> Tensor:
+        """What its neurons would send if they could send exactly."""
+        return inputs.clamp(self.lower, self.upper) if self.is_rectifier else inputs
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,23 @@
-"""The converted network: the ANN's own graph with neurons in it, run over time in the value view."""
+"""A network that was captured whole: the ANN's own graph with neurons in it, run over time in the value view."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from spikecast.config import MAX_STEPS, Config
-from spikecast.errors import ConfigError, DataError, ModelError
+from spikecast.batches import Binder, Call, InputFunction
+from spikecast.config import Config
+from spikecast.errors import DataError, ModelError
 from spikecast.graph.calls import call_leaves, check_finite, misfit
+from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.run import Execution
-from spikecast.graph.program import Program, Ref
+from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
+from spikecast.network.base import Network, StatesOf
 from spikecast.network.folded import run_in_chunks
 from spikecast.network.plan import Plan, Site
 from spikecast.network.report import Report
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 Recapture = Callable[[Sequence[Any], Mapping[str, Any]], Plan]
 
 
-class SpikingNetwork(nn.Module):
+class SpikingNetwork(Network):
     """A network of spiking neurons that answers like the model it was made from.
 
     `snn(x)` answers after all steps, `snn.run(x)` after each; see `steps`, `anytime` and `record` for more.
@@ -41,46 +43,53 @@ class SpikingNetwork(nn.Module):
         neurons: Mapping[str, Neuron],
         thresholds: Mapping[str, Tensor],
         report: Report,
+        name: str = "",
     ) -> None:
-        super().__init__()
-        self.config, self.report = config, report
-        self.sites: dict[str, Site] = dict(plan.sites)
-        self.neurons: dict[str, Neuron] = dict(neurons)
+        super().__init__(config)
+        self.report, self.name = report, name  # the name of a region, where it is one
+        self._sites, self._neurons = dict(plan.sites), dict(neurons)
         self.weights, self.theta = _Tensors(plan.program.tensors), _Tensors(thresholds)
         self.plans: list[Plan] = [plan]
         self._recapture: tuple[Recapture, ...] = ()  # in a tuple, so that no module inside is registered as ours
         self.foldable = report.foldable
-        self.about: dict[str, Any] = {}  # whatever is worth knowing of it, as JSON data; saved along with it
-        self.compiled: dict[Any, Any] = {}  # holds weights and thresholds as they were
+        self.compiled: dict[Any, Any] = {}  # by torch.compile; they hold weights and thresholds as they were
         self.eval()
 
     # -- what it is made of
 
     @property
+    def networks(self) -> Mapping[str, SpikingNetwork]:
+        return {"": self}
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        return self._sites
+
+    @property
+    def neurons(self) -> Mapping[str, Neuron]:
+        return self._neurons
+
+    @property
     def plan(self) -> Plan:
+        """The graph it was converted with; recaptured ones follow it in `plans`."""
         return self.plans[0]
 
     @property
-    def thresholds(self) -> dict[str, Tensor]:
-        """Base threshold of each site, shaped to broadcast against one step of its input."""
-        return {name: self.threshold(name) for name in self.sites}
+    def batch_axis(self) -> int:
+        return next((i.meta.batch_axis for i in self.plan.program.inputs), None) or 0
 
     def threshold(self, site: str) -> Tensor:
         return self.theta[site]
 
-    @property
-    def device(self) -> torch.device | None:
-        """Where the network lies; None where it has neither weights nor neurons."""
-        return next((b.device for b in self.buffers()), None)
-
     def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
-        """Give every site its base thresholds."""
         self.compiled = {}
         self.theta = _Tensors(thresholds).train(self.training)
 
     def add_note(self, note: str) -> None:
-        """Say something in the report that no row says."""
         self.report = dataclasses.replace(self.report, notes=(*self.report.notes, note))
+
+    def binder(self, inputs: InputFunction | None = None) -> Binder:
+        return Binder.of_call(self.plan.program.input_structure, next(self.buffers(), None), inputs or self.inputs)
 
     def allow_recapture(self, recapture: Recapture) -> None:
         """How to capture the model again for arguments the present graphs cannot take."""
@@ -89,94 +98,34 @@ class SpikingNetwork(nn.Module):
     # -- running
 
     @torch.no_grad()
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns, after `config.num_steps` steps."""
-        return self._answer(self.run_tensors(args, kwargs, self.config.num_steps), -1)
+    def run_with(self, call: Call, num_steps: int, states_of: StatesOf | None = None, **limits: Any) -> Any:
+        plan, tensors = self.prepare_call(*call)
+        neurons = None if states_of is None else lambda execution: states_of(self, execution)
+        leaves = run_in_chunks(self, plan.program, tensors, num_steps, neurons=neurons, **limits)
+        return unflatten(plan.program.output_structure, leaves)
 
     @torch.no_grad()
-    def run(
-        self,
-        *args: Any,
-        num_steps: int | None = None,
-        time_axis: int | None = None,
-        max_batch: int | None = None,
-        max_memory: int | str | None = None,
-        compile: bool = False,
-        **kwargs: Any,
-    ) -> Any:
-        """The answer after each step: every tensor of it with a leading time axis.
+    def run_frames(self, call: Call, time_axis: int, num_steps: int | None) -> Any:
+        from spikecast.network.frames import run_frames
 
-        With `time_axis`, the floating-point inputs change over time along that axis (frames of an event camera);
-        the network then answers for the mean of the frames so far, which is what rate coding means.
-        `max_batch` bounds how many samples times steps lie in memory at once, `max_memory` ("1GiB", or bytes) how much
-        they take besides the weights and the answer; the answer does not depend on them. `compile` hands the graph
-        between the neurons to torch.compile: minutes at the first call of each input form (docs/method.md).
-        """
-        if time_axis is not None:
-            from spikecast.network.frames import run_frames
-
-            return self._answer(run_frames(self, args, kwargs, time_axis, num_steps), None)
-        steps = self.config.num_steps if num_steps is None else num_steps
-        limits = {"max_batch": max_batch, "max_memory": max_memory, "compile": compile}
-        return self._answer(self.run_tensors(args, kwargs, steps, **limits), None)
+        return run_frames(self, call, time_axis, num_steps)
 
     @torch.no_grad()
     def steps(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[tuple[int, Any]]:
-        """Yield (t, answer after step t), one step at a time; the numbers are those of `run`."""
-        plan, tensors = self.prepare_call(args, kwargs)
-        total = checked_steps(self.config.num_steps if num_steps is None else num_steps)
-        execution, states = self.execution(plan.program), NeuronStates(self)
-        execution.start(tensors)
-        for t in range(1, total + 1):
+        plan, execution = self._started((args, kwargs))
+        states = NeuronStates(self)
+        for t in range(1, self.config.steps_or(num_steps) + 1):
             states.t = t
-            outputs = execution.advance(states)
-            yield t, unflatten(plan.program.output_structure, outputs)
+            yield t, unflatten(plan.program.output_structure, execution.advance(states))
 
     @torch.no_grad()
-    def analog(self, *args: Any, **kwargs: Any) -> Any:
-        """The answer with the neurons switched off: the ANN, through the captured graph."""
-        plan, tensors = self.prepare_call(args, kwargs)
-        execution = self.execution(plan.program)
-        execution.start(tensors)
-        return unflatten(plan.program.output_structure, execution.advance(self.pass_through))
+    def analog_with(self, call: Call, observer: Observer) -> Any:
+        plan, execution = self._started(call)
+        return unflatten(plan.program.output_structure, execution.advance(observer))
 
-    def pass_through(self, site: str, steps: Tensor) -> Tensor:
-        """What a site would send if it could send exactly: its input, kept in its interval."""
-        found = self.sites[site]
-        return steps.clamp(found.lower, found.upper) if found.is_rectifier else steps
-
-    def twin(self, dtype: torch.dtype | None = None) -> Twin:
-        """The same network in the spike view: signals on every wire, step by step, as hardware would run it."""
-        from spikecast.hardware.twin.twin import Twin
-
-        return Twin(self, dtype)
-
-    @torch.no_grad()
-    def record(
-        self, *args: Any, sites: Sequence[str] | None = None, num_steps: int | None = None, **kwargs: Any
-    ) -> dict[str, Recorded]:
-        """Estimates and signed level indices of the named sites (all, unless named), each [T, ...]."""
-        wanted = list(self.sites) if sites is None else list(sites)
-        for name in wanted:
-            if name not in self.sites:
-                raise DataError(f"no site is called {name!r}; sites are {', '.join(list(self.sites)[:6])}, …")
-        plan, tensors = self.prepare_call(args, kwargs)
-        total = checked_steps(self.config.num_steps if num_steps is None else num_steps)
-        states = NeuronStates(self, wanted)
-        if self.foldable:
-            execution = self.execution(plan.program)
-            execution.start(tensors)
-            execution.advance(states, total)
-            return states.recorded
-        found: dict[str, list[Recorded]] = {name: [] for name in wanted}
-        execution = self.execution(plan.program)
-        execution.start(tensors)
-        for t in range(1, total + 1):
-            states.t = t
-            execution.advance(states)
-            for name, item in states.recorded.items():
-                found[name].append(item)
-        return {n: Recorded(*(torch.cat([r[i] for r in rs]) for i in (0, 1))) for n, rs in found.items() if rs}
+    def arriving(self, name: str, call: Call) -> tuple[Program, list[list[Tensor]]]:
+        plan, tensors = self.prepare_call(*call)
+        return plan.program, [tensors]
 
     def anytime(
         self,
@@ -186,16 +135,27 @@ class SpikingNetwork(nn.Module):
         num_steps: int | None = None,
         **kwargs: Any,
     ) -> tuple[Any, Tensor]:
-        """The answer of each sample as soon as it is sure, and the steps it took; see `spikecast.network.anytime`."""
         from spikecast.network.anytime import anytime
 
-        return anytime(self, args, kwargs, confidence=confidence, stop=stop, num_steps=num_steps)
+        return anytime(self, (args, kwargs), confidence, stop, self.config.steps_or(num_steps))
 
-    def save(self, path: str | Path) -> None:
-        """Write the network to one file that `spikecast.load` reads without the model's Python code."""
-        from spikecast.storage.artifact import save
+    def _record(self, call: Call, wanted: Sequence[str], total: int) -> dict[str, Recorded]:
+        _, execution = self._started(call)
+        states = NeuronStates(self, wanted)
+        if self.foldable:
+            execution.advance(states, total)
+            return states.recorded
+        steps = []
+        for t in range(1, total + 1):
+            states.t = t
+            execution.advance(states)
+            steps.append(dict(states.recorded))
+        return Recorded.in_time(steps)
 
-        save(self, path)
+    def twin(self, dtype: torch.dtype | None = None) -> Twin:
+        from spikecast.hardware.twin.twin import Twin
+
+        return Twin(self, dtype)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load weights and thresholds; graphs made for other input forms hold the old weights and are forgotten."""
@@ -216,13 +176,23 @@ class SpikingNetwork(nn.Module):
 
     # -- how a run is laid out
 
-    def execution(self, program: Program, *, moving_inputs: bool = False) -> Execution:
+    def tensors_of(self, program: Program) -> dict[str, Tensor]:
+        """The weights of one of its graphs as they are now: `.to` and `load_state_dict` may have changed them."""
         own, device = self.plan.program.tensors, self.device
-        tensors = {
+        return {
             name: self.weights[name] if own.get(name) is value else value if device is None else value.to(device)
             for name, value in program.tensors.items()
         }
-        return Execution(program, tensors, moving_inputs=moving_inputs)
+
+    def execution(self, program: Program, *, moving_inputs: bool = False) -> Execution:
+        """A new run of one of its graphs."""
+        return Execution(program, self.tensors_of(program), moving_inputs=moving_inputs)
+
+    def _started(self, call: Call) -> tuple[Plan, Execution]:
+        plan, tensors = self.prepare_call(*call)
+        execution = self.execution(plan.program)
+        execution.start(tensors)
+        return plan, execution
 
     def prepare_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Plan, list[Tensor]]:
         """The plan that can take a call, and the call's tensors on our device."""
@@ -269,21 +239,6 @@ class SpikingNetwork(nn.Module):
                 raise DataError(f"an input is on {tensor.device}, the network on {self.device}; move one with .to(...)")
         check_finite(tensors)
 
-    def run_tensors(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], num_steps: int, **limits: Any
-    ) -> tuple[Plan, list[Any]]:
-        """The output leaves after each step, [T, ...] each."""
-        plan, tensors = self.prepare_call(args, kwargs)
-        return plan, run_in_chunks(self, plan.program, tensors, checked_steps(num_steps), **limits)
-
-    def _answer(self, result: tuple[Plan, list[Any]], step: int | None) -> Any:
-        plan, leaves = result
-        chosen = [
-            leaf[step] if step is not None and isinstance(out, Ref) and isinstance(leaf, Tensor | list) else leaf
-            for out, leaf in zip(plan.program.outputs, leaves, strict=True)
-        ]
-        return unflatten(plan.program.output_structure, chosen)
-
     def extra_repr(self) -> str:
         c = self.config
         return f"{len(self.sites)} sites, {c.coding} coding, n={c.num_levels}, T={c.num_steps}"
@@ -320,12 +275,6 @@ def neuron_of(site: Site, config: Config) -> Neuron:
         lower=site.lower,
         upper=site.upper,
     )
-
-
-def checked_steps(num_steps: object) -> int:
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or not 1 <= num_steps <= MAX_STEPS:
-        raise ConfigError(f"num_steps={num_steps!r} must be a whole number from 1 to {MAX_STEPS}")
-    return num_steps
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
+from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.run import Execution
-from spikecast.graph.program import NEURON
 from spikecast.kernels import encode
 from spikecast.theory.neuron import Encoded
 
@@ -23,8 +24,17 @@ class Recorded(NamedTuple):
     estimates: Tensor
     levels: Tensor
 
+    @classmethod
+    def in_time(cls, steps: Sequence[Mapping[str, Recorded]]) -> dict[str, Recorded]:
+        """What each site did at all steps, recorded step by step."""
+        return {
+            name: cls(*(torch.cat([step[name][i] for step in steps]) for i in (0, 1)))
+            for name in steps[0]
+            if all(name in step for step in steps)
+        }
 
-class NeuronStates:
+
+class NeuronStates(Observer):
     """The neurons of one run: for each site the estimate its receivers hold."""
 
     def __init__(self, network: SpikingNetwork, record: Sequence[str] = ()) -> None:
@@ -34,30 +44,33 @@ class NeuronStates:
         self.wanted = set(record)
         self.recorded: dict[str, Recorded] = {}
         self.keep = True  # whether a later step will need the estimates
+        self.peak = 0  # bytes that the run has held, if it weighs them
 
-    def __call__(self, site: str, steps: Tensor) -> Tensor:
-        return self._encode(site, steps, overwrite=False)
-
-    def overwrite(self, site: str, steps: Tensor) -> Tensor:
-        """The same on inputs that nobody needs afterwards, so that the estimates may take their place."""
-        return self._encode(site, steps, overwrite=True)
-
-    def _encode(self, site: str, steps: Tensor, *, overwrite: bool) -> Tensor:
+    def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
         want, threshold = site in self.wanted, self.network.threshold(site)
-        shape = steps.shape[1:]
-        if len(threshold.shape) != len(shape) or any(
-            a not in (1, b) for a, b in zip(threshold.shape, shape, strict=True)
-        ):
-            raise DataError(
-                f"site {site!r} has thresholds of shape {tuple(threshold.shape)} and meets {tuple(shape)}; give inputs "
-                "of the size it was calibrated with, or convert with granularity='channel'"
-            )
-        out = self.encode(site, steps, threshold, want_levels=want, overwrite=overwrite)
+        self._check(site, threshold.shape, steps.shape[1:])
+        out = self.encode(site, steps, threshold, want_levels=want, overwrite=may_overwrite)
         if self.keep:  # a copy, where a view would keep all steps in memory
             self.estimates[site] = out.estimates[-1].clone() if len(steps) > 1 else out.estimates[-1]
         if want and out.levels is not None:
             self.recorded[site] = Recorded(out.estimates, out.levels)
         return out.estimates
+
+    def _check(self, site: str, threshold: Sequence[int], shape: Sequence[int]) -> None:
+        if len(threshold) != len(shape) or any(a not in (1, b) for a, b in zip(threshold, shape, strict=True)):
+            raise DataError(
+                f"site {site!r} has thresholds of shape {tuple(threshold)} and meets {tuple(shape)}; give inputs "
+                "of the size it was calibrated with, or convert with granularity='channel'"
+            )
+        held = self.estimates.get(site)
+        if held is not None and held.shape != shape:
+            raise DataError(
+                f"the input of site {site!r} has shape {tuple(shape)} at step {self.t} and {tuple(held.shape)} before; "
+                "neurons need the same shape at every step: take a region of fixed shapes"
+            )
+
+    def weigh(self, held: int) -> None:
+        self.peak = max(self.peak, held)
 
     def encode(self, site: str, steps: Tensor, threshold: Tensor, *, want_levels: bool, overwrite: bool) -> Encoded:
         """The neurons of one site; who counts as well does it here."""
@@ -73,6 +86,6 @@ class NeuronStates:
 
     def keep_samples(self, execution: Execution, index: Tensor) -> None:
         """Forget all samples but those of the index."""
-        for node in execution.program.nodes:
-            if node.target == NEURON and (site := node.kwargs["site"]) in self.estimates:
-                self.estimates[site] = execution.select(node.name, self.estimates[site], index)
+        neurons = execution.program.flow.neurons
+        for site, held in self.estimates.items():
+            self.estimates[site] = execution.select(neurons[site].name, held, index)

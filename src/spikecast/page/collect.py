@@ -11,23 +11,22 @@ from typing import Any
 
 import numpy
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from spikecast._version import __version__
-from spikecast.batches import Call, InputFunction, first_samples
+from spikecast.batches import Call, InputFunction, first_samples, one_sample, samples_in
 from spikecast.costs import COSTS
 from spikecast.errors import DataError
-from spikecast.graph.structure import flatten, unflatten
 from spikecast.measure.agreement import Agreement, agreement
 from spikecast.measure.energy.figures import Energy
 from spikecast.measure.evaluate import Evaluation, Evaluator, Record
-from spikecast.measure.run import samples_in
 from spikecast.measure.tasks import Task, task_named
 from spikecast.measure.tasks.classify import Classification
+from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.page.data import NetworkData, ReportData, Sample
+from spikecast.page.data import NetworkData, ReportData, Sample, Trace
 from spikecast.page.drawing import drawing
-from spikecast.page.layers import layers, parts_of
+from spikecast.page.layers import layers
 from spikecast.page.picture import ToPixels, picture
 from spikecast.page.traces import traces
 from spikecast.page.watch import Disagreements, Watched
@@ -35,7 +34,7 @@ from spikecast.page.watch import Disagreements, Watched
 
 def build(
     model: nn.Module,
-    snns: Mapping[str, Any],
+    snns: Mapping[str, Network],
     batches: Iterable[Any],
     *,
     title: str | None = None,
@@ -58,6 +57,7 @@ def build(
     if not snns:
         raise DataError("snns is empty; give at least one converted network by a name, as in {'differential': snn}")
     jobs = [_Job(name, snn, task, model, inputs, targets, to_pixels) for name, snn in snns.items()]
+    axis = jobs[0].snn.batch_axis
     first: Call | None = None
     samples = 0
     for number, batch in enumerate(batches):
@@ -65,10 +65,10 @@ def build(
         for job in jobs:
             job.measure(number, batch, call, samples)
         if first is None:
-            first = first_samples(call, layer_samples) if jobs[0].free else call
-        samples += samples_in(call)
+            first = first_samples(call, layer_samples, axis or 0) if jobs[0].free else call
+        samples += samples_in(call, axis)
         if progress is not None:
-            progress(samples_in(call))
+            progress(samples_in(call, axis))
     if first is None:
         raise DataError("the batches are empty; give at least one batch of (input, target)")
     evaluated = [job.evaluator.result(job.records) for job in jobs]
@@ -78,10 +78,10 @@ def build(
         task=jobs[0].evaluator.name if not jobs[0].watched else "classification",
         metric=task_named(task).metrics[0],
         samples=samples,
-        layer_samples=samples_in(first),
+        layer_samples=samples_in(first, axis),
         ann=evaluated[0].ann,
         networks=[job.result(found, model, first, traced) for job, found in zip(jobs, evaluated, strict=True)],
-        traced=_samples(first, jobs[0].shown, traced, to_pixels),
+        traced=_samples(first, axis, jobs[0].shown, traced, to_pixels),
         classes=[str(name) for name in classes or ()],
         command=shlex.join(sys.argv) if command is None else command,
         made=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -95,7 +95,7 @@ class _Job:
     def __init__(
         self,
         name: str,
-        snn: Any,
+        snn: Network,
         task: str | Task,
         model: nn.Module,
         inputs: InputFunction | None,
@@ -113,7 +113,7 @@ class _Job:
     @property
     def free(self) -> bool:
         """Whether the network takes batches of any size, and so can be given fewer samples."""
-        return all(part.plan.program.batch_symbols for part in parts_of(self.snn).values())
+        return all(part.plan.program.batch_symbols for part in self.snn.networks.values())
 
     def measure(self, number: int, batch: Any, call: Call, start: int) -> None:
         watched = self.watched
@@ -122,15 +122,20 @@ class _Job:
         self.records.append(self.evaluator.measure(number, batch))
         if watched is None or watched.reference is None or watched.labels is None:
             return
-        self.disagreements.add(watched, start, lambda i: picture(_sample(call, i), self.to_pixels))
+        self.disagreements.add(
+            watched, start, lambda i: picture(one_sample(call, i, self.snn.batch_axis or 0), self.to_pixels)
+        )
         if not self.shown:
             self.shown = list(zip(watched.labels.tolist(), watched.reference.tolist(), strict=True))
+
+    def _traces(self, whole: SpikingNetwork, first: Call, traced: int) -> list[Trace]:
+        return traces(whole, first_samples(first, traced, whole.batch_axis) if self.free else first, traced)
 
     def result(self, found: Evaluation, model: nn.Module, first: Call, traced: int) -> NetworkData:
         assert found.energy is not None
         assert found.agreement is not None
-        whole = isinstance(self.snn, SpikingNetwork)
-        compared = _compared(model, self.snn, first) if whole else None
+        whole = self.snn if isinstance(self.snn, SpikingNetwork) else None
+        compared = None if whole is None else _compared(model, whole, first)
         report = self.snn.report
         return NetworkData(
             name=self.name,
@@ -142,8 +147,8 @@ class _Job:
             summary=report.summary(),
             spiking_share=report.spiking_share,
             layers=layers(self.snn, found.energy, compared),
-            graph=drawing(self.snn) if whole else [],
-            traces=traces(self.snn, first_samples(first, traced) if self.free else first, traced) if whole else [],
+            graph=[] if whole is None else drawing(whole),
+            traces=[] if whole is None else self._traces(whole, first, traced),
             examples=self.disagreements.examples,
             disagree=None if self.watched is None else self.disagreements.disagree,
             notes=list(report.notes),
@@ -158,18 +163,13 @@ def _costs(energy: Energy) -> dict[str, Any]:
     return {"ann": energy.ann, "snn": energy.snn, "ratio": energy.ratio}
 
 
-def _sample(call: Call, i: int) -> Any:
-    """One sample of a call: that entry of every tensor."""
-    leaves, form = flatten(call)
-    one = [leaf[i] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) > i else leaf for leaf in leaves]
-    return unflatten(form, one)
-
-
-def _samples(call: Call, shown: list[tuple[int, int]], count: int, to_pixels: ToPixels | None) -> list[Sample]:
+def _samples(
+    call: Call, axis: int | None, shown: list[tuple[int, int]], count: int, to_pixels: ToPixels | None
+) -> list[Sample]:
     found = []
-    for i in range(min(count, samples_in(call))):
+    for i in range(min(count, samples_in(call, axis))):
         label, ann = shown[i] if i < len(shown) else (None, None)
-        found.append(Sample(i, picture(_sample(call, i), to_pixels), label, ann))
+        found.append(Sample(i, picture(one_sample(call, i, axis), to_pixels), label, ann))
     return found
 
 

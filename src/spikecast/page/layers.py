@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from spikecast.costs import COSTS
 from spikecast.graph.program import NEURON
 from spikecast.graph.roles import role_of
 from spikecast.measure.agreement import Agreement
 from spikecast.measure.energy.figures import Energy
-from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.base import Network
 from spikecast.page.data import Layer
 from spikecast.page.drawing import kind_of, short
 
 
-def parts_of(snn: Any) -> dict[str, SpikingNetwork]:
-    """The network by an empty prefix, or those of its regions by theirs."""
-    if isinstance(snn, SpikingNetwork):
-        return {"": snn}
-    return {f"{name}.": part for name, part in snn.networks.items()}
-
-
-def layers(snn: Any, energy: Energy, agreement: Agreement | None) -> list[Layer]:
+def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[Layer]:
     """One row for each site and each op that was counted, in the order they run."""
     priced = {preset: {row["op"]: row for row in energy.under(preset).rows()} for preset in COSTS}
     errors = {} if agreement is None else {site.site: site for site in agreement.sites}
     samples = max(energy.tally.samples, 1)
     found: list[Layer] = []
-    for prefix, network in parts_of(snn).items():
+    for name, network in snn.networks.items():
+        prefix = f"{name}." if name else ""
         program, rows = network.plan.program, {row.op: row for row in network.report.rows}
         metas, still = program.metas, program.flow.constant
         for node in program.nodes:

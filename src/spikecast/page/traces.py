@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from spikecast.batches import Call
+from spikecast.graph.execute.observer import Neurons
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.page.data import Trace
 
@@ -23,21 +24,18 @@ def traces(network: SpikingNetwork, call: Call, samples: int) -> list[Trace]:
     if not chosen:
         return []
     steps = min(network.config.num_steps, MOST_STEPS)
-    plan, tensors = network.prepare_call(*call)
     activations: dict[str, Tensor] = {}
 
     def note(site: str, inputs: Tensor) -> Tensor:
-        out = network.pass_through(site, inputs)
+        out = network.exact(site, inputs)
         if site in chosen:
             activations[site] = out[0].clone()
         return out
 
-    execution = network.execution(plan.program)
-    execution.start(tensors)
-    execution.advance(note)
+    network.analog_with(call, Neurons(note))
     recorded = network.record(*call[0], sites=chosen, num_steps=steps, **call[1])
     return [
-        _trace(name, plan.sites[name].meta.batch_axis, activations[name], *recorded[name], samples)
+        _trace(name, network.sites[name].meta.batch_axis, activations[name], *recorded[name], samples)
         for name in chosen
         if name in recorded and name in activations
     ]

@@ -13,27 +13,28 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from spikecast._version import __version__
 from spikecast.config import Config
 from spikecast.errors import ArtifactError, ConfigError, SpikecastError
 from spikecast.graph.program import NEURON
 from spikecast.graph.roles import Role
+from spikecast.network.base import Network
 from spikecast.network.plan import Plan, Site
+from spikecast.network.regions import RegionNetwork
 from spikecast.network.report import Report, Row
 from spikecast.network.spiking import SpikingNetwork, neuron_of
 from spikecast.storage import codec
 from spikecast.storage.codec import Json, fields, items, short, typed, whole
 from spikecast.storage.files import replacing
 
-Reader = Callable[[Any, Mapping[str, Tensor], torch.device], Any]
 FORMAT = 1
 # A document takes some twenty times its length once it is parsed. This is room for forty thousand ops.
 MAX_HEADER = 32 * 2**20
@@ -43,31 +44,49 @@ _THRESHOLD_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64
 _ROW_TYPES = get_type_hints(Row)
 
 
-def save(network: SpikingNetwork, path: str | os.PathLike[str]) -> None:
+def save(network: Network, path: str | os.PathLike[str]) -> None:
     """Write a network to a file; on any failure an older file of that name stays as it was."""
     store = TensorStore()
     with _blaming(f"{path} is not written", "save a network without it"):
-        body = network_to_document(network, store)
-    write(path, "network", body, store)
+        if isinstance(network, SpikingNetwork):
+            kind, body = "network", network_to_document(network, store)
+        else:
+            parts = [[n, network_to_document(p, store, f"{n}/")] for n, p in network.networks.items()]
+            kind, body = "regions", {"about": network.about, "config": network.config.to_json(), "regions": parts}
+    write(path, kind, body, store)
 
 
 def load(
-    path: str | os.PathLike[str],
-    *,
-    device: str | torch.device | None = None,
-    readers: Mapping[str, Reader] | None = None,
-) -> Any:
-    """The network in a file, on a device (the CPU unless given); its model's Python code is not needed.
-
-    `readers` read files of other kinds: (body, tensors, device) -> what the file holds.
-    """
-    known = {"network": network_from_document, **(readers or {})}
+    path: str | os.PathLike[str], *, model: nn.Module | None = None, device: str | torch.device | None = None
+) -> SpikingNetwork | RegionNetwork:
+    """The network in a file, on a device (the CPU unless given); only regions need the model they belong to."""
     place = _usable(device)
     kind, body, tensors = read(path, place)
     with _blaming(f"{path} cannot be loaded", "save the network again"):
-        if kind not in known:
+        if kind == "network":
+            return network_from_document(body, tensors, place)
+        if kind != "regions":
             raise ArtifactError(f"it is of the kind {short(kind)}, which this version of spikecast does not know")
-        return known[kind](body, tensors, place)
+        return _regions_from_document(body, tensors, place, model)
+
+
+def _regions_from_document(
+    body: Any, tensors: Mapping[str, Tensor], device: torch.device, model: nn.Module | None
+) -> RegionNetwork:
+    if model is None:
+        raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
+    about, config_data, entries = fields(typed(body, dict, "regions"), "regions", "about", "config", "regions")
+    config = Config.from_json(typed(config_data, dict, "the configuration"))
+    networks: dict[str, SpikingNetwork] = {}
+    for entry in items(entries, "regions", list):
+        if len(entry) != 2:
+            raise ArtifactError("a region is not a name and a network")
+        name = typed(entry[0], str, "a region's name")
+        networks[name] = network_from_document(entry[1], tensors, device)
+        networks[name].name = name
+    whole = RegionNetwork(model, networks, config).to(device)
+    whole.about = typed(about, dict, "about")
+    return whole
 
 
 def network_to_document(network: SpikingNetwork, store: TensorStore, prefix: str = "") -> Json:
@@ -75,7 +94,7 @@ def network_to_document(network: SpikingNetwork, store: TensorStore, prefix: str
     plans = []
     for plan in network.plans:
         # What a run would use, not what was captured: `.to` and `load_state_dict` may have changed it.
-        program = dataclasses.replace(plan.program, tensors=network.execution(plan.program).tensors)
+        program = dataclasses.replace(plan.program, tensors=network.tensors_of(plan.program))
         plans.append(_plan_to_json(dataclasses.replace(plan, program=program), store, f"{prefix}weights/"))
     document: Json = {
         "about": network.about,

@@ -15,7 +15,7 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 
 from spikecast.errors import CaptureError, DataError
-from spikecast.graph.calls import TENSOR
+from spikecast.graph.calls import TENSOR, axis_of_batch
 from spikecast.graph.capture.inplace import is_plain, twin
 from spikecast.graph.guards import Guard, from_sympy, symbols
 from spikecast.graph.program import GETITEM, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref
@@ -73,18 +73,13 @@ def capture(
 def _attempts(tensors: list[Tensor], batch: int | None, batch_axis: int) -> Iterator[tuple[list[Tensor], list[Any]]]:
     """What to export, the most general first: every size free, only the batch free, nothing free."""
     if batch is not None:
-        axes = [_axis_of(t, batch, batch_axis) for t in tensors]
+        axes = [axis_of_batch(t, batch, batch_axis) for t in tensors]
         others = {size for t, axis in zip(tensors, axes, strict=True) for i, size in enumerate(t.shape) if i != axis}
         count = next(b for b in (2, 3, 5, 7, 11, 13) if b not in others or b == 13)
         example = [_tiled(t, batch, axis, count) for t, axis in zip(tensors, axes, strict=True)]
         yield example, [dict.fromkeys(range(t.dim()), Dim.AUTO) for t in tensors]
         yield example, [{} if axis is None else {axis: Dim.AUTO} for axis in axes]
     yield tensors, [{} for _ in tensors]
-
-
-def _axis_of(tensor: Tensor, batch: int, batch_axis: int) -> int | None:
-    """Where a tensor's batch is: in the same place as the first one's, or in front, as in the mask of an encoder."""
-    return next((i for i in (batch_axis, 0) if tensor.dim() > i and tensor.shape[i] == batch), None)
 
 
 def _tiled(tensor: Tensor, batch: int, axis: int | None, count: int) -> Tensor:
@@ -206,7 +201,7 @@ class _Reader:
         batch = self.example[0].shape[self.batch_axis] if self.example[0].dim() > self.batch_axis else -1
         found = []
         for node, tensor in zip(user, self.example, strict=True):
-            axis = _axis_of(tensor, batch, self.batch_axis)
+            axis = axis_of_batch(tensor, batch, self.batch_axis)
             found += [] if axis is None else [s.name for s in _free(node.meta["val"].shape[axis])]
         self.symbols = tuple(dict.fromkeys(found))
         constants = {**self.exported.state_dict, **self.exported.constants}

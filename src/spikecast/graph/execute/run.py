@@ -1,64 +1,42 @@
 """Runs a program: what does not move in time once, the rest with any number of steps laid into the batch.
 
 A value *moves* when it depends on a neuron (or on an input that changes with time). Moving values hold `fold` steps,
-the step being the outer factor of the batch: [fold·B, ...] along the batch axis. Where a moving op uses a still value,
+the step being the outer factor of the batch: [fold·B, ...] along the batch axis. Where a moving op uses a settled one,
 that value is repeated; where it uses a size of one, the size is multiplied. With fold = 1 this is the ANN.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.capture.layout import IN_PLACE, keeps_form, owned_sources
-from spikecast.graph.program import NEURON, SIZE, Meta, Node, Program, Ref, replace_refs, resolve
+from spikecast.graph.execute.observer import Observer
+from spikecast.graph.execute.schedule import IN_PLACE, keeps_form
+from spikecast.graph.program import NEURON, SIZE, Meta, Node, Program, Ref, resolve
 
-# A neuron site while running: (site name, its input for each step [fold, ...]) -> its estimate for each step.
-NeuronFunction = Callable[[str, Tensor], Tensor]
 _RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
-
-
-class Watch(Protocol):
-    """Somebody who looks on: told of each op in `nodes` once it is done, and of values that nobody needs any more."""
-
-    @property
-    def nodes(self) -> Collection[str]: ...
-
-    def see(self, node: Node, value: Any, look_up: Callable[[Ref], Any]) -> None:
-        """An op's result, and what it read."""
-
-    def forget(self, name: str) -> None:
-        """A value is gone."""
 
 
 class Execution:
     """One input on its way through a program. `start` it once, then `advance` it as often as there are steps."""
 
     def __init__(self, program: Program, tensors: Mapping[str, Tensor], *, moving_inputs: bool = False) -> None:
-        self.program, self.tensors = program, tensors
-        self.metas = program.metas
-        self.moving = program.flow.moving(moving_inputs)
+        self.program, self.tensors, self.metas = program, tensors, program.metas
+        self.schedule = program.flow.schedule(moving_inputs)
+        self.moving = self.schedule.moving
         self.moving_inputs = [i.name for i in program.inputs] if moving_inputs else []
-        self.still = [n for n in program.nodes if n.name not in self.moving]
-        self.steps = [n for n in program.nodes if n.name in self.moving or n.is_size]
         self.env: dict[str, Any] = {}
         self.outer: dict[str, int] = {}  # how often the batch repeats inside its axis, where that is not 1
         self.batch = 0
         self.fold = 1
         self.device = torch.device("cpu")
-        self.watch: Watch | None = None
-        self.measure, self.peak = False, 0  # the most bytes that values (not weights) took at any op, if measured
-        self._functions = {n.name: resolve(n.target) for n in program.nodes if n.target != NEURON}
-        self._owned = owned_sources(program, self.moving)
-        self._last_still = _last_uses(self.still, keep=_used_by(self.steps) | set(program.output_names))
-        self._last_moving = _last_uses(self.steps, keep=set(program.output_names) | {n.name for n in self.still})
 
-    def start(self, inputs: Sequence[Tensor]) -> None:
+    def start(self, inputs: Sequence[Tensor], observer: Observer | None = None) -> None:
         """Compute everything that is the same at each step. Moving inputs hold their steps folded in already."""
         self.env = dict(self.tensors)
         self.outer = {}
@@ -68,45 +46,49 @@ class Execution:
             if spec.meta.batch_axis is not None:
                 self.batch = value.shape[spec.meta.batch_axis]
         self.fold = 1
-        for node in self.still:
-            self._evaluate(node, self.env, 1)
-            for name in self._last_still.get(node.name, ()):
+        for node in self.schedule.once:
+            self._evaluate(node, self.env, 1, self.batch)
+            if observer is not None and node.name in observer.watched:
+                observer.see(node, self.env[node.name], lambda ref: self.env[ref.name])
+            for name in self.schedule.after_once.get(node.name, ()):
                 self.env.pop(name, None)
 
-    def advance(self, neuron: NeuronFunction, fold: int = 1, *, folded_inputs: bool = False) -> list[Any]:
+    def advance(self, observer: Observer, fold: int = 1, *, folded_inputs: bool = False) -> list[Any]:
         """The outputs for `fold` further steps; tensors that move hold them in their batch axis."""
         env = {name: self.env[name] for name in self.moving_inputs}
         self.fold = fold
         whole = self.batch if folded_inputs else self.batch * fold
-        for node in self.steps:
+        for node in self.schedule.steps:
             if node.target == NEURON:
-                self._fire(node, env, neuron, fold)
+                self._fire(node, env, observer, fold)
             else:
                 self._evaluate(node, env, fold, whole)
-            if self.measure:
-                still = {name: value for name, value in self.env.items() if name not in self.tensors}
-                self.peak = max(self.peak, _bytes_held(still | env))
-            for name in self._last_moving.get(node.name, ()):
+            if node.name in observer.watched:
+                observer.see(node, env[node.name], lambda ref: self._read(ref, env, fold))
+            if observer.weighs:
+                settled = {name: value for name, value in self.env.items() if name not in self.tensors}
+                observer.weigh(_bytes_held(settled | env))
+            for name in self.schedule.after_step.get(node.name, ()):
                 env.pop(name, None)
                 env.pop(f"{name}@", None)
-                if self.watch is not None:
-                    self.watch.forget(name)
+                observer.forget(name)
         return [self._output(out, env) for out in self.program.outputs]
 
-    def advance_apart(self, neuron: NeuronFunction, count: int) -> None:
+    def advance_apart(self, observer: Observer, count: int) -> None:
         """`count` steps side by side, op by op, for a graph whose batch cannot hold them; only the neurons matter."""
         envs: list[dict[str, Any]] = [{} for _ in range(count)]
         self.fold = 1
-        for node in self.steps:
+        for node in self.schedule.steps:
             if node.target == NEURON:
                 source = node.args[0].name
                 steps = torch.stack([(e if source in self.moving else self.env)[source] for e in envs])
-                for env, estimate in zip(envs, neuron(node.kwargs["site"], steps), strict=True):
+                estimates = observer.fire(node.kwargs["site"], steps, may_overwrite=False)
+                for env, estimate in zip(envs, estimates, strict=True):
                     env[node.name] = estimate
             else:
                 for env in envs:
                     self._evaluate(node, env, 1, self.batch)
-            for name in self._last_moving.get(node.name, ()):
+            for name in self.schedule.after_step.get(node.name, ()):
                 for env in envs:
                     env.pop(name, None)
 
@@ -158,7 +140,7 @@ class Execution:
             return steps.movedim(0, axis).flatten(axis, axis + 1)
         return _split(steps, axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
 
-    def _fire(self, node: Node, env: dict[str, Any], neuron: NeuronFunction, fold: int) -> None:
+    def _fire(self, node: Node, env: dict[str, Any], observer: Observer, fold: int) -> None:
         source = node.args[0].name
         if source in self.moving:
             steps = self.unfold(source, env[source], fold)
@@ -167,37 +149,27 @@ class Execution:
             steps = value.unsqueeze(0).expand(fold, *value.shape)
         if source in self.outer:
             self.outer[node.name] = self.outer[source]
-        if node.name in self._owned:
-            neuron = getattr(neuron, "overwrite", neuron)
-        env[node.name] = self.refold(node.name, neuron(node.kwargs["site"], steps))
-        if self.watch is not None and node.name in self.watch.nodes:
-            self.watch.see(node, env[node.name], lambda ref: env[ref.name])
+        owned = node.name in self.schedule.overwriting
+        env[node.name] = self.refold(node.name, observer.fire(node.kwargs["site"], steps, may_overwrite=owned))
 
-    def _evaluate(self, node: Node, env: dict[str, Any], fold: int, whole: int | None = None) -> None:
-        moving = node.name in self.moving or env is not self.env
-
-        def look_up(ref: Ref) -> Any:
-            if not moving or ref.name in env:
-                return env[ref.name]
-            return self._lifted(ref.name, env, fold)
-
-        if node.target == SIZE and moving:
+    def _evaluate(self, node: Node, env: dict[str, Any], fold: int, whole: int) -> None:
+        once = env is self.env
+        if node.target == SIZE and not once:
             env[node.name] = self._size(node, env, fold)
             return
-        args = tuple(self.device if isinstance(a, torch.device) else a for a in replace_refs(node.args, look_up))
-        kwargs = {k: replace_refs(v, look_up) for k, v in node.kwargs.items()}
-        if "device" in kwargs:
-            kwargs["device"] = self.device
-        function = self._functions[node.name]
-        if node.name in self._owned and env is not self.env and keeps_form((*args, *kwargs.values())):
+        args, kwargs = node.arguments(lambda ref: self._read(ref, env, fold), self.device)
+        function = resolve(node.target)
+        if not once and node.name in self.schedule.overwriting and keeps_form((*args, *kwargs.values())):
             function = IN_PLACE[node.target]
         env[node.name] = function(*args, **kwargs)
-        if self.watch is not None and node.name in self.watch.nodes:
-            self.watch.see(node, env[node.name], look_up)
-        self._track_outer(node, env, self.batch if whole is None else whole)
+        self._track_outer(node, env, whole)
+
+    def _read(self, ref: Ref, env: dict[str, Any], fold: int) -> Any:
+        """The value behind a reference: of the step at hand, or a settled one, repeated where a step reads it."""
+        return env[ref.name] if ref.name in env else self._lifted(ref.name, env, fold)
 
     def _lifted(self, name: str, env: dict[str, Any], fold: int) -> Any:
-        """A still value as a moving op sees it: repeated for every step."""
+        """A settled value as a moving op sees it: repeated for every step."""
         value = self.env[name]
         meta = self.metas[name]
         if fold == 1 or not isinstance(value, Tensor) or not isinstance(meta, Meta) or meta.batch_axis is None:
@@ -256,19 +228,3 @@ def _bytes_held(env: Mapping[str, Any]) -> int:
                 storage = tensor.untyped_storage()
                 sizes[storage.data_ptr()] = storage.nbytes()
     return sum(sizes.values()) + max(sizes.values(), default=0)
-
-
-def _used_by(nodes: Iterable[Node]) -> set[str]:
-    return {name for node in nodes for name in node.inputs}
-
-
-def _last_uses(nodes: Sequence[Node], keep: set[str]) -> dict[str, list[str]]:
-    """Values that nobody needs after an op, by the op's name."""
-    seen: set[str] = set(keep)
-    found: dict[str, list[str]] = {}
-    for node in reversed(nodes):
-        for name in (*node.inputs, node.name):
-            if name not in seen:
-                seen.add(name)
-                found.setdefault(node.name, []).append(name)
-    return found

@@ -39,7 +39,7 @@ class Circuit:
         self.snn = snn
         plan, tensors = (snn.plan, None) if example is None else snn.prepare_call(example, kwargs or {})
         self.program: Program = plan.program
-        self.tensors = snn.execution(self.program).tensors
+        self.tensors = snn.tensors_of(self.program)
         self.sizes = [tuple(i.meta.shape) for i in self.program.inputs]
         if tensors is not None:
             self.sizes = [tuple(t.shape) for t in tensors]

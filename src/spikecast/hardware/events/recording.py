@@ -14,7 +14,7 @@ from spikecast.graph.calls import batch_size, take
 from spikecast.graph.execute.run import Execution
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.events.stream import Column, Events, events_of_step, joined, senders_of
-from spikecast.network.spiking import SpikingNetwork, checked_steps
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
 
 _CHUNK = 16  # samples that are run at once
@@ -23,7 +23,7 @@ _CHUNK = 16  # samples that are run at once
 @torch.no_grad()
 def stream_events(snn: SpikingNetwork, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[Events]:
     """Yield the events of each step as soon as it has been run, in the value view."""
-    total = checked_steps(snn.config.num_steps if num_steps is None else num_steps)
+    total = snn.config.steps_or(num_steps)
     circuit = Circuit(snn, args, kwargs)
     program, senders = circuit.program, senders_of(circuit.layers)
     _, tensors = snn.prepare_call(args, kwargs)

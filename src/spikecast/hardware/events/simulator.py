@@ -26,7 +26,7 @@ from spikecast.hardware.events.neurons import Neurons, NeuronState
 from spikecast.hardware.events.stream import Events, events_of_step, senders_of
 from spikecast.hardware.events.tables import Linear, Table
 from spikecast.hardware.events.wires import Wires, refuse_host_ops
-from spikecast.network.spiking import SpikingNetwork, checked_steps
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.theory.coding import signal_between
 
 Counts = dict[str, dict[str, list[int]]]  # by op, by column: a number for each step
@@ -112,7 +112,7 @@ class Simulator(Wires):
 
     def run(self, *args: Any, num_steps: int | None = None, events: Events | None = None, **kwargs: Any) -> Any:
         """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them."""
-        total = checked_steps(self.snn.config.num_steps if num_steps is None else num_steps)
+        total = self.snn.config.steps_or(num_steps)
         self.start(*args, samples=None if events is None else events.samples, **kwargs)
         answers = []
         for _ in range(total):

@@ -22,7 +22,6 @@ from spikecast.hardware.integer.fixed_point import FoldError, Synapse, synapse
 from spikecast.hardware.integer.neuron import Division, IntegerNeurons, Overflow, Widths, gain
 from spikecast.hardware.twin.units import call, recast
 from spikecast.network.answers import stacked
-from spikecast.network.spiking import checked_steps
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
@@ -125,7 +124,7 @@ class IntegerNetwork:
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
         """The answer after each step, in the form of `SpikingNetwork.run`."""
         plan, tensors = self.network.prepare_call(args, kwargs)
-        total = checked_steps(self.network.config.num_steps if num_steps is None else num_steps)
+        total = self.network.config.steps_or(num_steps)
         sizes = [tuple(t.shape[1:]) for t in tensors]
         if plan.program is not self.circuit.program or sizes != [tuple(s[1:]) for s in self.circuit.sizes]:
             raise DataError(

@@ -21,7 +21,6 @@ from spikecast.graph.structure import unflatten
 from spikecast.hardware.twin.units import Unit, call, factors, is_wire, recast, split_affine, units
 from spikecast.network.answers import stacked
 from spikecast.network.plan import Plan
-from spikecast.network.spiking import checked_steps
 from spikecast.theory.coding import receive
 from spikecast.theory.firing import level_index, level_value
 from spikecast.theory.graded import graded_signal, product_signal
@@ -93,7 +92,7 @@ class Twin:
 
     def _start(self, args: Sequence[Any], kwargs: Mapping[str, Any], num_steps: int | None) -> tuple[Run, Plan, int]:
         plan, tensors = self.network.prepare_call(args, kwargs)
-        total = checked_steps(self.network.config.num_steps if num_steps is None else num_steps)
+        total = self.network.config.steps_or(num_steps)
         return Run(self.network, plan.program, tensors, self.dtype), plan, total
 
 
@@ -130,7 +129,7 @@ class Run:
         ]
         self.units = units(program)
         self.inputs = {s.name: recast(x, dtype, device) for s, x in zip(program.inputs, inputs, strict=True)}
-        weights = network.execution(program).tensors
+        weights = network.tensors_of(program)
         self.known: dict[str, Any] = {name: recast(x, dtype, device) for name, x in weights.items()}
         self.known.update((n, x) for n, x in self.inputs.items() if not is_wire(program.metas[n]))
         moving = {name for name in self.inputs if name not in self.known}

@@ -14,6 +14,7 @@ from spikecast.batches import InputFunction
 from spikecast.costs import Costs, costs_named
 from spikecast.measure.energy.tally import Line, Tally
 from spikecast.measure.run import bound_calls, metered_run
+from spikecast.network.base import Network
 from spikecast.text import columns, si
 
 
@@ -140,7 +141,7 @@ class Energy:
 
 
 def energy(
-    snn: Any,
+    snn: Network,
     batches: Iterable[Any],
     preset: str | Costs = "paper",
     *,
@@ -149,8 +150,7 @@ def energy(
 ) -> Energy:
     """Run the batches and count every operation; `preset` is "paper", "honest", "full", or your own Costs."""
     named = costs_named(preset)
-    total = snn.config.num_steps if num_steps is None else num_steps
-    tally = Tally(total)
+    tally = Tally(snn.config.steps_or(num_steps))
     for call in bound_calls(snn, batches, inputs):
         metered_run(snn, call, tally)
     return Energy(tally, *named)

@@ -36,18 +36,17 @@ _WITHOUT_BIAS = {"aten.einsum", "aten.tensordot"}
 class Meter(NeuronStates):
     """The neurons of a run, which also looks on at all other ops."""
 
-    def __init__(self, network: SpikingNetwork, execution: Execution, tally: Tally, prefix: str = "") -> None:
+    def __init__(self, network: SpikingNetwork, execution: Execution, tally: Tally) -> None:
         super().__init__(network)
-        self.prefix = prefix  # of the region, where there are several
+        self.prefix = f"{network.name}." if network.name else ""  # of the region, where there are several
         self.execution, self.tally = execution, tally
         self.wires = _wiring(execution.program)
-        self.nodes = {*self.wires.weighted, *self.wires.moving, *self.wires.graded, *self.wires.followed}
+        self.watched = {*self.wires.weighted, *self.wires.moving, *self.wires.graded, *self.wires.followed}
         self.neurons = {n.kwargs["site"]: n for n in execution.program.nodes if n.target == NEURON}
         self.counts: dict[str, Counts] = {}  # by neuron, what its kernel counted in this pass
         self.levels: dict[str, Tensor] = {}
         self.followed: dict[str, Tensor] = {}  # by value, how many spikes each entry came from; steps in the batch
         self.held: dict[tuple[str, int], Tensor] = {}  # by op and operand, what it held after the pass before
-        execution.watch = self
 
     def encode(self, site: str, steps: Tensor, threshold: Tensor, *, want_levels: bool, overwrite: bool) -> Encoded:
         node, axis, taps = self.neurons[site], None, None
@@ -62,7 +61,7 @@ class Meter(NeuronStates):
             Count(taps, axis),
             state=self.estimates.get(site),
             start=self.t,
-            want_levels=want_levels or node.name in self.nodes,
+            want_levels=want_levels or node.name in self.watched,
             overwrite=overwrite,
         )
         self.counts[node.name] = counts

@@ -1,0 +1,188 @@
+"""What whole networks and networks by region have in common: the same names, and the same form of answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from spikecast.batches import Binder, Call, InputFunction
+from spikecast.config import Config
+from spikecast.errors import DataError
+from spikecast.graph.execute.observer import Neurons, Observer
+from spikecast.graph.execute.run import Execution
+from spikecast.graph.program import Program
+from spikecast.network.answers import at_step
+from spikecast.network.plan import Site
+from spikecast.network.report import Report
+from spikecast.network.states import NeuronStates, Recorded
+from spikecast.theory.neuron import Neuron
+
+if TYPE_CHECKING:
+    from spikecast.hardware.twin.twin import Twin
+    from spikecast.network.spiking import SpikingNetwork
+
+# The neurons of one run of a network: plain ones, or such as count or compare on the way.
+StatesOf = Callable[["SpikingNetwork", Execution], NeuronStates]
+
+
+class Network(nn.Module, ABC):
+    """A model of spiking neurons. `net(x)` answers after all steps, `net.run(x)` after each."""
+
+    report: Report
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.about: dict[str, Any] = {}  # whatever is worth knowing of it, as JSON data; saved along with it
+        self.inputs: InputFunction | None = None  # picks the input out of a batch, as given to convert
+
+    # -- what it is made of
+
+    @property
+    @abstractmethod
+    def networks(self) -> Mapping[str, SpikingNetwork]:
+        """The captured networks by name: those of its regions, or itself under an empty name."""
+
+    @property
+    @abstractmethod
+    def batch_axis(self) -> int | None:
+        """The axis of the first input that holds the samples; None where only the model's own Python knows."""
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        """All layers of neurons by name, in the order they run."""
+        return {name: site for part in self.networks.values() for name, site in part.sites.items()}
+
+    @property
+    def neurons(self) -> Mapping[str, Neuron]:
+        """What the neurons of each site share, besides their thresholds."""
+        return {name: neuron for part in self.networks.values() for name, neuron in part.neurons.items()}
+
+    @property
+    def thresholds(self) -> dict[str, Tensor]:
+        """Base threshold of each site, shaped to broadcast against one step of its input."""
+        return {name: part.threshold(name) for part in self.networks.values() for name in part.sites}
+
+    def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
+        """Give every site its base thresholds."""
+        for part in self.networks.values():
+            part.set_thresholds({site: thresholds[site] for site in part.sites})
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where the network lies; None where it has neither weights nor neurons."""
+        return next((b.device for b in self.buffers()), None)
+
+    @abstractmethod
+    def add_note(self, note: str) -> None:
+        """Say something in the report that no row says."""
+
+    @abstractmethod
+    def binder(self, inputs: InputFunction | None = None) -> Binder:
+        """Who knows which part of a batch the network takes; `inputs` unless it was given to convert."""
+
+    # -- running
+
+    @abstractmethod
+    def run_with(self, call: Call, num_steps: int, states_of: StatesOf | None = None, **limits: Any) -> Any:
+        """The answer after each step; `states_of` makes the neurons, where they are not the plain ones."""
+
+    @abstractmethod
+    def analog_with(self, call: Call, observer: Observer) -> Any:
+        """One pass of the ANN; the observer sees what arrives at every site and says what goes on from there."""
+
+    @abstractmethod
+    def arriving(self, name: str, call: Call) -> tuple[Program, list[list[Tensor]]]:
+        """A graph of a captured network, and the tensors that arrive at it at each step; one entry if they stay."""
+
+    @abstractmethod
+    def steps(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[tuple[int, Any]]:
+        """Yield (t, answer after step t), one step at a time; the numbers are those of `run`."""
+
+    @torch.no_grad()
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model returns, after `config.num_steps` steps."""
+        return at_step(self.run_with((args, kwargs), self.config.num_steps), -1)
+
+    @torch.no_grad()
+    def run(
+        self,
+        *args: Any,
+        num_steps: int | None = None,
+        time_axis: int | None = None,
+        max_batch: int | None = None,
+        max_memory: int | str | None = None,
+        compile: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """The answer after each step: every tensor of it with a leading time axis, or a list where shapes differ.
+
+        With `time_axis`, the floating-point inputs change over time along that axis (frames of an event camera);
+        the network then answers for the mean of the frames so far, which is what rate coding means.
+        `max_batch` bounds how many samples times steps lie in memory at once, `max_memory` ("1GiB", or bytes) how much
+        they take besides the weights and the answer; the answer does not depend on them. `compile` hands the graph
+        between the neurons to torch.compile: minutes at the first call of each input form (docs/method.md).
+        """
+        given = {"max_batch": max_batch, "max_memory": max_memory, "compile": compile or None}
+        limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if time_axis is not None:
+            return self.run_frames((args, kwargs), time_axis, num_steps)
+        return self.run_with((args, kwargs), self.config.steps_or(num_steps), **limits)
+
+    @abstractmethod
+    def run_frames(self, call: Call, time_axis: int, num_steps: int | None) -> Any:
+        """The answer after each frame of inputs that change over time."""
+
+    def analog(self, *args: Any, **kwargs: Any) -> Any:
+        """The answer with the neurons switched off: the ANN, through the captured graph."""
+        return self.analog_with((args, kwargs), Neurons(self.exact))
+
+    def exact(self, site: str, inputs: Tensor) -> Tensor:
+        """What a site would send if it could send exactly: its input, kept in its interval."""
+        return self.sites[site].exact(inputs)
+
+    @abstractmethod
+    def anytime(
+        self,
+        *args: Any,
+        confidence: float = 0.95,
+        stop: Callable[[Any, Any], Tensor] | None = None,
+        num_steps: int | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, Tensor]:
+        """The answer of each sample as soon as it is sure, and the steps it took."""
+
+    @torch.no_grad()
+    def record(
+        self, *args: Any, sites: Sequence[str] | None = None, num_steps: int | None = None, **kwargs: Any
+    ) -> dict[str, Recorded]:
+        """Estimates and signed level indices of the named sites (all, unless named), each [T, ...].
+
+        Of a region that the model calls several times in a step, the first call is recorded.
+        """
+        wanted = list(self.sites) if sites is None else list(sites)
+        for name in wanted:
+            if name not in self.sites:
+                raise DataError(f"no site is called {name!r}; sites are {', '.join(list(self.sites)[:6])}, …")
+        return self._record((args, kwargs), wanted, self.config.steps_or(num_steps))
+
+    @abstractmethod
+    def _record(self, call: Call, wanted: Sequence[str], total: int) -> dict[str, Recorded]:
+        """What `record` answers, for sites that exist."""
+
+    # -- other views of it
+
+    @abstractmethod
+    def twin(self, dtype: torch.dtype | None = None) -> Twin:
+        """The same network in the spike view: signals on every wire, step by step, as hardware would run it."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the network to one file that `spikecast.load` reads."""
+        from spikecast.storage.artifact import save
+
+        save(self, path)
