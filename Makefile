@@ -11,10 +11,10 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check real importers browser dist bench clean FORCE
+.PHONY: help demo test test-slow check architecture real importers browser dist bench clean FORCE
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/installed-demo ## convert two small networks; prints a table and writes an HTML report
 	$(PY) -m spikecast demo
@@ -30,6 +30,9 @@ check: .venv/installed-dev ## lint, format, types, import contract
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()" --no-logo --no-cache
+
+architecture: .venv/installed-dev ## draw docs/architecture.svg anew, after imports have changed
+	$(PY) docs/draw_architecture.py
 
 real: .venv/installed-dev ## the tests on real models and images (SPIKECAST_REAL, or ../shared/real)
 	@home=$${SPIKECAST_REAL:-../shared/real}; \

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import Row, in_turns, ratio
-from spikecast.kernels import Count, encode, encode_counted
+from spikecast.kernels import Count, encode
 from spikecast.theory.neuron import Neuron
 
 T = 8
@@ -66,7 +66,7 @@ def rows(rounds: int) -> Iterator[Row]:
         yield ratio(f"kernel n = {n}, eager exponent form over fused", slow["eager"], slow["fused"], ">= 8")
         yield ratio(f"kernel n = {n}, readable form over fused", slow["readable"], slow["fused"], ">= 20")
         yield ratio(f"kernel n = {n}, fused over a copy of its input", fast["fused"], fast["copy"], "<= 2.5")
-        counted = {"counted": partial(encode_counted, inputs, threshold, neuron, Count()), "plain": fused}
+        counted = {"counted": partial(encode, inputs, threshold, neuron, count=Count()), "plain": fused}
         times = in_turns(counted, 5 * rounds, warm=3)
         yield ratio(f"kernel n = {n}, with spikes counted over without", times["counted"], times["plain"])
 
@@ -99,7 +99,7 @@ def layouts(runs: int) -> None:
             lambda x=inputs, h=threshold, n=free: encode(x, h, n),
             lambda x=inputs, h=threshold, n=relu: encode(x, h, n),
             lambda x=inputs, h=threshold, n=relu: encode(x, h, n, want_levels=True),
-            lambda x=inputs, h=threshold, n=relu: encode_counted(x, h, n, Count()),
+            lambda x=inputs, h=threshold, n=relu: encode(x, h, n, count=Count()),
             inputs.clone,
         )
         print(f"{name:36} {' '.join(f'{1e6 * ms / inputs.numel():7.2f}' for ms in times)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import sys
@@ -56,6 +55,8 @@ def _one_torchrun_at_a_time(request: pytest.FixtureRequest, tmp_path_factory: py
     if not starts:
         yield
         return
+    import fcntl  # not on Windows, where the smoke test starts no jobs
+
     with (tmp_path_factory.getbasetemp().parent / "torchrun.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -114,6 +114,17 @@ class Attention(nn.Module):
         return x + self.out(y.transpose(1, 2).reshape(b, n, d))
 
 
+class Einsum(nn.Module):
+    """Spikes and weights in an einsum, whose fan-out nobody knows by heart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("bnd,dhk->bhnk", F.gelu(x), self.weight).mean((1, 2))
+
+
 class Gram(nn.Module):
     """A value times itself, and shared weights."""
 
@@ -197,6 +208,7 @@ COUNTED: dict[str, Net] = {
     ),
     "attention": (Attention, (5, 6), {}),
     "attention, rate": (Attention, (5, 6), {"coding": "rate"}),
+    "einsum": (Einsum, (5, 6), {}),
     "attention, bmm": (lambda: Attention("bmm"), (5, 6), {}),
     "attention, einsum": (lambda: Attention("einsum"), (5, 6), {}),
     "attention, analog factor": (Attention, (5, 6), {"overrides": {"*.right": None}}),

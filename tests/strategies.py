@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from spikecast import Config
+from spikecast.kernels import count as kernels
 from spikecast.theory.neuron import Encoded, Neuron
 from tests.nets import Recipe
 
@@ -141,7 +142,7 @@ def lay_out(x: Tensor, how: str, seed: int = 0) -> Tensor:
     return x
 
 
-def assert_same_bits(found: Encoded, wanted: Encoded) -> None:
+def assert_same_bits(found: Encoded | kernels.Encoded, wanted: Encoded | kernels.Encoded) -> None:
     """What two forms of the neuron answer is equal to the bit."""
     assert found.estimates.dtype == wanted.estimates.dtype
     integer = torch.int32 if found.estimates.dtype == torch.float32 else torch.int16

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import inspect
 import json
 import math
+import pickle
+from typing import Any
 
 import pytest
 
@@ -50,6 +54,25 @@ def test_frozen() -> None:
 
 def test_json_of_some_settings_only() -> None:
     assert Config.from_json({"num_steps": 3}) == Config(num_steps=3)
+
+
+def test_signature_shows_the_settings() -> None:
+    parameters = inspect.signature(Config).parameters
+    assert list(parameters) == [f.name for f in dataclasses.fields(Config)]
+    assert (parameters["num_steps"].default, parameters["coding"].default) == (8, "differential")
+
+
+def test_copies() -> None:
+    assert copy.copy(FULL) == copy.deepcopy(FULL) == pickle.loads(pickle.dumps(FULL)) == FULL
+    assert Config(4, 3) == Config(num_steps=4, num_levels=3)
+
+
+def test_steps_of_a_run() -> None:
+    assert (Config(num_steps=5).steps_or(None), Config(num_steps=5).steps_or(7)) == (5, 7)
+    wrongs: list[Any] = [0, True, 2.0, 4097]
+    for wrong in wrongs:
+        with pytest.raises(ConfigError, match=r"num_steps=.* must be a whole number from 1 to 4096"):
+            Config().steps_or(wrong)
 
 
 def test_unknown_setting() -> None:

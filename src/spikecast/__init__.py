@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from spikecast._version import __version__
@@ -9,29 +10,43 @@ from spikecast.config import Config
 from spikecast.errors import SpikecastError
 
 if TYPE_CHECKING:
-    from spikecast import measure
+    from spikecast import hardware, measure, presets
     from spikecast.conversion.pipeline import convert, load
+    from spikecast.graph.roles import register_op
     from spikecast.network.spiking import SpikingNetwork
+    from spikecast.page import build as report
 
-__all__ = ["Config", "SpikecastError", "SpikingNetwork", "__version__", "convert", "load", "measure"]
+__all__ = [
+    "Config",
+    "SpikecastError",
+    "SpikingNetwork",
+    "__version__",
+    "convert",
+    "hardware",
+    "load",
+    "measure",
+    "presets",
+    "register_op",
+    "report",
+]
 
+_MODULES = ("hardware", "measure", "presets")
 _HOMES = {
-    "SpikingNetwork": "spikecast.network.spiking",
-    "convert": "spikecast.conversion.pipeline",
-    "load": "spikecast.conversion.pipeline",
+    "SpikingNetwork": ("spikecast.network.spiking", "SpikingNetwork"),
+    "convert": ("spikecast.conversion.pipeline", "convert"),
+    "load": ("spikecast.conversion.pipeline", "load"),
+    "register_op": ("spikecast.graph.roles", "register_op"),
+    "report": ("spikecast.page", "build"),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import the heavy parts when they are first used."""
+    if name in _MODULES:
+        return importlib.import_module(f"spikecast.{name}")
     if name in _HOMES:
-        import importlib
-
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    if name == "measure":
-        import importlib
-
-        return importlib.import_module("spikecast.measure")
+        home, its_name = _HOMES[name]
+        return getattr(importlib.import_module(home), its_name)
     raise AttributeError(f"module 'spikecast' has no attribute {name!r}")
 
 

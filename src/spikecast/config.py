@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import fnmatch
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -66,10 +67,6 @@ class Config:
     initial_potential: float = 0.0
     overrides: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     seed: int = 0
-
-    def __new__(cls, *_: Any, **given: Any) -> Config:
-        _refuse_unknown(given, [f.name for f in dataclasses.fields(cls)])  # before __init__ would, in Python's words
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         _whole("num_steps", self.num_steps, 1, MAX_STEPS)
@@ -143,12 +140,23 @@ class Config:
         return cls(**values)
 
 
-def _refuse_unknown(given: Iterable[str], known: list[str]) -> None:
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ConfigError(f"unknown setting {name!r}{hint}; the settings are {', '.join(known)}")
+def _refusing_unknown(init: Callable[..., None]) -> Callable[..., None]:
+    """The same __init__, which says of an unknown setting what the known ones are; its signature stays visible."""
+    known = [f.name for f in dataclasses.fields(Config)]
+
+    @functools.wraps(init)
+    def checked(self: Config, *args: Any, **given: Any) -> None:
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                raise ConfigError(f"unknown setting {name!r}{hint}; the settings are {', '.join(known)}")
+        init(self, *args, **given)
+
+    return checked
+
+
+Config.__init__ = _refusing_unknown(Config.__init__)  # type: ignore[method-assign]
 
 
 def _whole(name: str, value: object, low: int, high: int) -> None:

@@ -53,10 +53,10 @@ COSTS: dict[str, Costs] = {
 }
 
 
-def costs_named(preset: str | Costs) -> tuple[Costs, str]:
+def costs_named(costs: str | Costs) -> tuple[Costs, str]:
     """Costs by their name, or your own."""
-    if isinstance(preset, Costs):
-        return preset, "own"
-    if preset not in COSTS:
-        raise ConfigError(f"preset={preset!r} is not one of {', '.join(COSTS)}; give one of them, or a Costs")
-    return COSTS[preset], preset
+    if isinstance(costs, Costs):
+        return costs, "own"
+    if costs not in COSTS:
+        raise ConfigError(f"costs={costs!r} is not one of {', '.join(COSTS)}; give one of them, or a Costs")
+    return COSTS[costs], costs

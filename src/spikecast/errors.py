@@ -43,3 +43,8 @@ class ArtifactError(SpikecastError):
 
 class MissingExtraError(SpikecastError, ImportError):
     """A package is not installed; the message names the extra that brings it."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says, cut where it is endless; its type where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]

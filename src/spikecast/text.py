@@ -7,12 +7,10 @@ from collections.abc import Sequence
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
-def columns(rows: Sequence[Sequence[str]], most: int = 44) -> str:
-    """Rows of cells in columns; the first is the head."""
-    widths = [min(max(len(row[i]) for row in rows), most) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell[:most].ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells in columns, none cut off; the first is the head. What may be long goes into the last column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def si(value: float, unit: str = "") -> str:

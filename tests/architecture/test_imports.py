@@ -11,7 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 # What a user may not have, or should not wait for before it is used.
-HEAVY = ("matplotlib", "numba", "rich", "safetensors", "sklearn", "timm", "torchvision", "triton", "typer")
+HEAVY = (
+    *("PIL", "h5py", "matplotlib", "msgspec", "numba", "rich", "safetensors", "sklearn", "timm", "torchvision"),
+    *("triton", "typer"),
+)
+LIGHT = {"spikecast", "spikecast._version", "spikecast.config", "spikecast.errors"}
 
 
 def run_python(code: str, *args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -31,6 +35,12 @@ def test_import_is_lean(statement: str, tmp_path: Path) -> None:
     done = run_python(code, *HEAVY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
+
+
+def test_import_opens_no_room(tmp_path: Path) -> None:
+    code = "import sys, spikecast; dir(spikecast); print(*(n for n in sys.modules if n.startswith('spikecast')))"
+    done = run_python(code, cwd=tmp_path)
+    assert set(done.stdout.split()) == LIGHT, done.stderr
 
 
 def test_import_is_silent(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def forbidden(*args, **kwargs):
 def test_a_network_that_cannot_be_written(cli, home: Path, monkeypatch: pytest.MonkeyPatch, broken, message) -> None:
     (home / "old").mkdir(exist_ok=True)
     (home / "old" / "net.spikecast").write_text("as it was")
-    monkeypatch.setattr("spikecast.storage.artifact.os.replace", broken)
+    monkeypatch.setattr("spikecast.storage.files.os.replace", broken)
     done = cli("convert", *DIGITS, "--out", "old/net.spikecast")
     assert done.code == 1
     assert message in done.complaint

@@ -60,7 +60,7 @@ def checked(
         pytest.skip(f"no environment {importer_python(request.param)}; make importers")
     path = tmp_path_factory.mktemp("importers") / "net.nir"
     export_nir(snn, path)
-    found = check_nir(path, request.param, x, num_steps=16, snn=snn)
+    found = check_nir(path, request.param, x, num_steps=16, network=snn)
     print(f"\n{found}")
     return found
 

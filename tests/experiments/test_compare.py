@@ -39,16 +39,76 @@ def test_presets_are_what_they_are_called() -> None:
         preset("best")
 
 
-def test_presets_are_chosen_for_the_model(model) -> None:
-    assert has_rectifiers(model)
-    assert not has_rectifiers(nn.Sequential(nn.Linear(3, 3), nn.GELU()))
-    found = preset_configs(model, list(PRESETS), levels=(4, 8), num_steps=5)
+class Functional(nn.Module):
+    """Its only activation is a function, not a module."""
+
+    def __init__(self, activation) -> None:
+        super().__init__()
+        self.first, self.last, self.activation = nn.Linear(5, 6), nn.Linear(6, 3), activation
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.activation(self.first(x)))
+
+
+class Block(nn.Module):
+    """Self-attention and a perceptron with GELU, as in a vision Transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.mlp = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        return x + self.mlp(x)
+
+
+class Unused(nn.Module):
+    """A ReLU that is never called makes no network of rectifiers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.other = nn.Linear(5, 3), nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(nn.functional.silu(x))
+
+
+@pytest.mark.parametrize(
+    ("made", "shape", "thresholds"),
+    [
+        (lambda: Functional(nn.functional.relu), (5,), "iteration_paper"),
+        (lambda: Functional(lambda x: x.clamp(0, 6)), (5,), "iteration_paper"),
+        (lambda: Functional(nn.functional.gelu), (5,), "quantile"),
+        (lambda: nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 2)), (5,),
+         "iteration_paper"),  # one rectifier is enough: its other sites fall back to the quantile
+        (Block, (3, 8), "quantile"),
+        (Unused, (5,), "quantile"),
+    ],
+    ids=["relu", "clamp", "gelu", "mixed", "transformer", "unused"],
+)  # fmt: skip
+def test_presets_are_chosen_by_what_is_planned(made, shape, thresholds) -> None:
+    model = made().eval()
+    rectifiers = has_rectifiers(model, (torch.randn(4, *shape) for _ in range(2)))
+    chosen = preset_configs(("dcgs",), rectifiers=rectifiers)["dcgs n=8"]
+    assert (chosen.thresholds, chosen.encode_input) == (thresholds, thresholds == "quantile")
+
+
+def test_presets_are_chosen_by_the_regions(model) -> None:
+    whole = nn.Sequential(model, nn.GELU(), nn.Linear(7, 7)).eval()
+    images = [torch.randn(4, 2, 6, 6)]
+    assert has_rectifiers(whole, images, regions=["0"])
+    assert not has_rectifiers(whole, images, regions=["2"])
+
+
+def test_configs_of_presets_by_name() -> None:
+    found = preset_configs(list(PRESETS), rectifiers=True, levels=(4, 8), num_steps=5)
     assert list(found) == ["dcgs n=4", "dcgs n=8", "ecmt n=4", "ecmt n=8", "snm n=1", "ts n=1", "ours n=4", "ours n=8"]
     assert {c.num_steps for c in found.values()} == {5}
 
 
 def test_comparison_and_resume(model, batches, tmp_path, monkeypatch) -> None:
-    configs = preset_configs(model, ("dcgs", "ecmt"), levels=(3,), num_steps=4)
+    configs = preset_configs(("dcgs", "ecmt"), rectifiers=True, levels=(3,), num_steps=4)
     told = []
     found = compare(
         model,
@@ -78,9 +138,10 @@ def test_sweep_of_a_comparison(model, batches) -> None:
     assert len(found.points) == 4 * 3
     assert {p.name for p in found.points} == set(configs)
     assert "beaten by none" in found.table()
+    assert all(f"{p.name}  " in found.table() for p in found.front)  # whole, however long
     assert sum(p["front"] for p in found.to_json()["points"]) == len(found.front)
     with pytest.raises(ConfigError, match="needs the energy"):
-        sweep_of(compare(model, lambda: batches, lambda: batches, configs, preset=None))
+        sweep_of(compare(model, lambda: batches, lambda: batches, configs, costs=None))
 
 
 def test_front_and_budget_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""Figure 1 of the paper, as examples/figure1.py draws it."""
+"""Figure 2 of the paper, as examples/figure2.py draws it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 HOME = Path(__file__).parents[2]
-drawn = runpy.run_path(str(HOME / "examples" / "figure1.py"))
+drawn = runpy.run_path(str(HOME / "examples" / "figure2.py"))
 
 
 @pytest.mark.parametrize("coding", ["rate", "differential"])
@@ -35,4 +35,4 @@ def test_figures_in_the_text(coding: str, ideal: float, neuron: float, reach: fl
 
 
 def test_the_picture_in_docs_is_what_is_drawn() -> None:
-    assert (HOME / "docs" / "figure1.svg").read_text(encoding="utf-8") == drawn["figure"]()
+    assert (HOME / "docs" / "figure2.svg").read_text(encoding="utf-8") == drawn["figure"]()

@@ -19,11 +19,12 @@ from torch import nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import ArtifactError, DataError, MissingExtraError
+from spikecast.errors import ArtifactError, DataError, MissingExtraError, ModelError
 from spikecast.hardware import Events, load_events, record_events, stream_events
 from spikecast.hardware.events import recording as recording_module
-from spikecast.hardware.events.files import arrays_of
+from spikecast.hardware.events.files import MAX_HEADER, arrays_of
 from spikecast.hardware.events.stream import COLUMNS, Sender, joined
+from spikecast.storage import child
 
 T = 3
 
@@ -159,7 +160,7 @@ def test_views(events, tmp_path) -> None:
 
 
 def test_only_networks_are_recorded() -> None:
-    with pytest.raises(DataError, match="not of a Linear"):
+    with pytest.raises(ModelError, match="whole SpikingNetwork, not a Linear"):
         record_events(cast(Any, nn.Linear(2, 2)), torch.ones(1, 2))
 
 
@@ -214,23 +215,23 @@ def doubled(arrays) -> None:
     ("change", "complaint"),
     [
         (with_header(format="other"), "not that of spikecast events"),
-        (with_header(version=2), "newer spikecast"),
+        (with_header(version=2), "its version is 2, this spikecast reads 1"),
         (with_header(version=0), "its version is 0"),
-        (with_header(version=True), "its version is True"),
-        (with_header(coding="morse"), "coding 'morse'"),
-        (with_header(samples=None), "lacks 'samples'"),
-        (with_header(extra=1), "the key 'extra'"),
-        (with_header(num_steps=10**6), "num_steps is 1000000"),
+        (with_header(version=True), r"Expected `int`, got `bool` - at `\$.version`"),
+        (with_header(coding="morse"), r"Invalid enum value \'morse\' - at `\$.coding`"),
+        (with_header(samples=None), "missing required field `samples`"),
+        (with_header(extra=1), "unknown field `extra`"),
+        (with_header(num_steps=10**6), r"Expected `int` <= 4096 - at `\$.num_steps`"),
         (with_header(events=3), "declares"),
-        (with_header(events=10**9), "number of events"),
-        (with_header(layers=[]), "number of events"),
-        (with_header(samples=1), "number of events|sample that there is not"),
+        (with_header(events=10**9), "1000000000 events, more than there can be"),
+        (with_header(layers=[]), "more than there can be"),
+        (with_header(samples=1), "more than there can be|sample that there is not"),
         (with_layer(shape=[2**20, 2**20, 2**20]), "too large"),
-        (with_layer(shape=[-1]), "a size of a layer is -1"),
-        (with_layer(axis=3), "axis of a layer"),
-        (with_layer(num_levels=99), "num_levels is 99"),
+        (with_layer(shape=[-1]), r"Expected `int` >= 1 - at `\$.layers\[0\].shape\[0\]`"),
+        (with_layer(axis=3), "lacks its axis"),
+        (with_layer(num_levels=99), r"Expected `int` <= 14 - at `\$.layers\[0\].num_levels`"),
         (with_layer(threshold=[7]), "do not fit"),
-        (with_layer(name=["a"]), "name of a layer"),
+        (with_layer(name=["a"]), r"Expected `str`, got `array` - at `\$.layers\[0\].name`"),
         (with_column("t", 0), "a step, a layer or a sample"),
         (with_column("t", 4, -1), "a step, a layer or a sample"),
         (with_column("layer", 9, -1), "a step, a layer or a sample"),
@@ -247,7 +248,7 @@ def doubled(arrays) -> None:
         (lambda a: a.update(y=a["y"][:-1]), "is due"),
         (lambda a: a.update(more=np.ones(3)), "members are not those"),
         (lambda a: a.pop("level"), "members are not those"),
-        (lambda a: a.update(header=np.frombuffer(b"[" * 5000, np.uint8)), "not JSON"),
+        (lambda a: a.update(header=np.frombuffer(b"[" * 5000, np.uint8)), "nested deeper than 100"),
     ],
 )
 def test_liars_are_refused(events, tmp_path, change, complaint) -> None:
@@ -301,18 +302,42 @@ def test_other_files(tmp_path) -> None:
             load_events(path)
 
 
-def test_damaged_hdf5_is_not_given_to_the_library(events, tmp_path) -> None:
+def test_damaged_hdf5_is_refused(events, tmp_path) -> None:
     path = tmp_path / "run.h5"
     events.save(path)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(ArtifactError, match="checksum"):
+    with h5py.File(path, "r+") as file:
+        file["level"][0] = -file["level"][0]
+    with pytest.raises(ArtifactError, match=r"run\.h5 holds no events that can be read: its checksum does not match"):
         load_events(path)
-    with h5py.File(tmp_path / "plain.h5", "w") as file:
-        file["t"] = [1, 2]
-    with pytest.raises(ArtifactError, match="neither npz nor HDF5"):
-        load_events(tmp_path / "plain.h5")
+    with h5py.File(path, "r+") as file:
+        del file["level"]
+        file["level"] = h5py.ExternalLink("/etc/passwd", "/level")
+    with pytest.raises(ArtifactError, match="it lacks 'level'"):
+        load_events(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ArtifactError, match=r"run\.h5 holds no events that can be read: OSError: .*truncated"):
+        load_events(path)
+
+
+def test_what_kills_the_library_kills_its_own_process_only(events, tmp_path, monkeypatch) -> None:
+    """A reader that crashes, one that needs too long, and one that would unpack more than is allowed."""
+    path = tmp_path / "run.h5"
+    events.save(path)
+    script = tmp_path / "reader.py"
+    monkeypatch.setattr(child, "__file__", str(script))
+    script.write_text("import os\nos.abort()\n")
+    with pytest.raises(ArtifactError, match=r"run\.h5 .*reading it ended the reader with signal 6$"):
+        load_events(path)
+    script.write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setattr(child, "TIMEOUT", 0.5)
+    with pytest.raises(ArtifactError, match=r"run\.h5 .*takes more than 0\.5 s to read$"):
+        load_events(path)
+    monkeypatch.undo()
+    with h5py.File(path, "r+") as file:
+        del file["t"]
+        file.create_dataset("t", (2**40,), "<u2", compression="gzip")  # takes no room in the file
+    with pytest.raises(ArtifactError, match=f"its arrays take more than {2**30 + MAX_HEADER} bytes$"):
+        load_events(path)
 
 
 def test_without_h5py(events, tmp_path, monkeypatch) -> None:

@@ -85,10 +85,10 @@ def test_it_runs_and_counts_as_the_network(name: str) -> None:
     expected = metered_run(snn, ((x,), {}), tally)
     assert torch.allclose(simulator.run(x), expected, atol=1e-10)
     counted(simulator, tally, ("events", "spikes", "analog", "fired"))
-    presets = {"paper": ("events", "analog"), "honest": ("spikes",)}
-    for preset, columns in presets.items():
+    charged = {"paper": ("events", "analog"), "honest": ("spikes",)}
+    for costs, columns in charged.items():
         found = np.sum([totals(simulator.counts, c) or [0] * T for c in columns], 0, dtype=np.int64)
-        assert found.tolist() == energy(snn, [x], preset).accumulates
+        assert found.tolist() == energy(snn, [x], costs).accumulates
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -209,13 +209,13 @@ def test_tables_are_the_ops() -> None:
     snn, _ = converted("moved")
     simulator = Simulator(snn)
     checked = 0
-    for wirings in simulator.wirings.values():
-        for wiring in wirings:
-            if isinstance(wiring.how, Table) and len(wirings) == 1 and wiring.node.target != "getitem":
-                signal = torch.randn(simulator.circuit.blank(wiring.source).shape).double()
-                links = [next(p for p in simulator.circuit._ways(wiring.node.name))[1][-1]]
-                out = np.zeros(wiring.how.size)
-                table = table_of(simulator.circuit, links, wiring.source)
+    for passages in simulator.passages.values():
+        for passage in passages:
+            if isinstance(passage.how, Table) and len(passages) == 1 and passage.node.target != "getitem":
+                signal = torch.randn(simulator.circuit.blank(passage.source).shape).double()
+                links = [next(p for p in simulator.circuit._ways(passage.node.name))[1][-1]]
+                out = np.zeros(passage.how.size)
+                table = table_of(simulator.circuit, links, passage.source)
                 origin = np.repeat(np.arange(signal.numel()), np.diff(table.start))
                 np.add.at(out, table.targets, table.weights * signal.flatten().numpy()[origin])
                 assert np.allclose(out, simulator.circuit.along(links, signal).flatten())

@@ -20,7 +20,7 @@ from spikecast import kernels
 from spikecast.errors import DataError
 from spikecast.kernels import Count
 from spikecast.kernels.count import count_levels
-from spikecast.theory.neuron import Neuron
+from spikecast.theory.neuron import Encoded, Neuron
 from spikecast.theory.neuron import encode as eager
 from tests.strategies import INF, SEEDS, SPECIAL, assert_same_bits, lay_out, neurons
 
@@ -92,7 +92,8 @@ def test_same_bits(neuron, seed, num_steps, inner, how, kind, dtype, start, held
         held = torch.rand(1, *inner).clamp(neuron.lower, neuron.upper).to(DEVICE)
         state = lay_out(torch.where(torch.rand_like(held) < 0.1, -0.0, held), held_how, seed + 1)[0]
     wanted = eager(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)
-    found, counts = fused(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)
+    found = fused(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)
+    counts = found.counts
     assert counts is None
     assert_same_bits(found, wanted)
 
@@ -103,7 +104,7 @@ def test_same_bits(neuron, seed, num_steps, inner, how, kind, dtype, start, held
 def test_layouts_and_thresholds(inner, how, kind) -> None:
     inputs, threshold = lay_out(draw_inputs(1, 3, inner), how), draw_thresholds(kind, inner)
     neuron = Neuron(lower=0.0, upper=6.0)
-    found, _ = fused(inputs, threshold, neuron, want_levels=True)
+    found = fused(inputs, threshold, neuron, want_levels=True)
     assert_same_bits(found, eager(inputs, threshold, neuron, want_levels=True))
 
 
@@ -111,7 +112,7 @@ def test_layouts_and_thresholds(inner, how, kind) -> None:
 @pytest.mark.parametrize("lower", [0.0, -INF])
 def test_far_from_one(scale, lower) -> None:
     inputs, threshold = draw_inputs(0, 6, (4, 33)) * scale, draw_thresholds("last", (4, 33)) * scale
-    found, _ = fused(inputs, threshold, Neuron(lower=lower), want_levels=True)
+    found = fused(inputs, threshold, Neuron(lower=lower), want_levels=True)
     assert_same_bits(found, eager(inputs, threshold, Neuron(lower=lower), want_levels=True))
 
 
@@ -122,7 +123,7 @@ def test_what_overshoots_a_bound_is_cut(sign) -> None:
     inputs, one = torch.full((2, 5), 9.0 * sign, device=DEVICE), torch.ones((), device=DEVICE)
     for edge in edges:
         neuron = Neuron(num_levels=4, lower=-edge, upper=edge)
-        found, _ = fused(inputs, one, neuron, want_levels=True)
+        found = fused(inputs, one, neuron, want_levels=True)
         assert_same_bits(found, eager(inputs, one, neuron, want_levels=True))
         assert (found.estimates[0] == sign * edge).all() == (edge != edges[-1])
 
@@ -140,10 +141,10 @@ def test_every_half_is_read_and_rounded(dtype, monkeypatch) -> None:
     for held in [torch.nextafter(between, between + d) for d in (-1, 0, 1)]:
         if dtype == torch.bfloat16:
             held = held[held.abs() < 2.0**115]
-        found = cuda.encode(torch.zeros_like(held, dtype=dtype)[None], huge, neuron, state=held)[0]
+        found = cuda.encode(torch.zeros_like(held, dtype=dtype)[None], huge, neuron, state=held)
         assert torch.equal(found.estimates[0].view(torch.int16), held.to(dtype).view(torch.int16))
     one = torch.ones((), device=DEVICE)
-    assert_same_bits(cuda.encode(halves[None], one, Neuron())[0], eager(halves[None], one, Neuron()))
+    assert_same_bits(cuda.encode(halves[None], one, Neuron()), eager(halves[None], one, Neuron()))
 
 
 def test_a_run_can_be_cut_and_joined() -> None:
@@ -152,16 +153,16 @@ def test_a_run_can_be_cut_and_joined() -> None:
         draw_thresholds("channel", (2, 4, 6, 6)),
     )
     neuron = Neuron(coding="rate", lower=0.0, upper=1.0)
-    whole, _ = fused(inputs, threshold, neuron, want_levels=True)
-    head, _ = fused(inputs[:3], threshold, neuron, want_levels=True)
-    tail, _ = fused(inputs[3:], threshold, neuron, state=head.estimates[-1], start=4, want_levels=True)
+    whole = fused(inputs, threshold, neuron, want_levels=True)
+    head = fused(inputs[:3], threshold, neuron, want_levels=True)
+    tail = fused(inputs[3:], threshold, neuron, state=head.estimates[-1], start=4, want_levels=True)
     assert torch.equal(torch.cat([head.estimates, tail.estimates]), whole.estimates)
     assert torch.equal(torch.cat([head.levels, tail.levels]), whole.levels)
 
 
 def test_channels_last_stays() -> None:
     inputs = lay_out(draw_inputs(0, 4, (2, 3, 5, 5)), "channels_last")
-    found, _ = fused(inputs, draw_thresholds("channel", (2, 3, 5, 5)), Neuron(), want_levels=True)
+    found = fused(inputs, draw_thresholds("channel", (2, 3, 5, 5)), Neuron(), want_levels=True)
     for out in found:
         assert out.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
@@ -189,7 +190,8 @@ def test_counts(seed, num_steps, inner, how, kind, want_levels, data) -> None:
     axis = data.draw(st.sampled_from([None, *range(-len(inner), len(inner))]))
     count = Count(data.draw(st.sampled_from([None, fan_out])), axis)
     neuron = Neuron(num_levels=5, lower=0.0, initial_potential=data.draw(st.sampled_from([0.0, 0.5])))
-    found, counts = fused(inputs, threshold, neuron, want_levels=want_levels, count=count)
+    found = fused(inputs, threshold, neuron, want_levels=want_levels, count=count)
+    counts = found.counts
     wanted = eager(inputs, threshold, neuron, want_levels=True)
     assert_same_bits(found, wanted if want_levels else wanted._replace(levels=None))
     right = count_levels(wanted.levels, wanted.estimates, count)
@@ -229,16 +231,16 @@ def test_which_form_is_taken(monkeypatch) -> None:
     inputs, threshold = torch.zeros(2, 3, device="meta"), torch.ones((), device="meta")
     taken = cast(Callable[..., Any], kernels.encode)
     monkeypatch.setattr(kernels, "_is_plain", lambda tensor: True)
-    monkeypatch.setattr(kernels, "encode_eager", lambda *args, **kwargs: "eager")
-    monkeypatch.setattr(kernels, "cuda", SimpleNamespace(encode=lambda *args, **kwargs: ("fused", "counts")))
+    monkeypatch.setattr(kernels, "encode_eager", lambda *args, **kwargs: Encoded(cast(Any, "eager"), None))
+    monkeypatch.setattr(kernels, "cuda", SimpleNamespace(encode=lambda *args, **kwargs: "fused"))
     monkeypatch.setattr(kernels, "_has_triton", lambda device: True)
     assert taken(inputs, threshold, Neuron()) == "fused"
     assert taken(inputs, threshold, Neuron(), backend="fused") == "fused"
-    assert taken(inputs, threshold, Neuron(), backend="eager") == "eager"
-    assert taken(inputs, torch.ones(()), Neuron()) == "eager"  # on another device
-    assert cast(Any, kernels.encode_counted(inputs, threshold, Neuron(), Count())) == ("fused", "counts")
+    assert taken(inputs, threshold, Neuron(), backend="eager").estimates == "eager"
+    assert taken(inputs, torch.ones(()), Neuron()).estimates == "eager"  # on another device
+    assert taken(inputs, threshold, Neuron(), count=Count()) == "fused"
     monkeypatch.setattr(kernels, "_has_triton", lambda device: False)
-    assert taken(inputs, threshold, Neuron()) == "eager"
+    assert taken(inputs, threshold, Neuron()).estimates == "eager"
     with pytest.raises(DataError, match="install triton or use backend='auto'"):
         kernels.encode(inputs, threshold, Neuron(), backend="fused")
 
@@ -261,9 +263,9 @@ def run_python(code: str, **changes: str) -> str:
 
 WITHOUT_TRITON = """
 import sys, torch, spikecast
-from spikecast.kernels import Count, encode_counted
+from spikecast.kernels import Count, encode
 from spikecast.theory.neuron import Neuron
-encode_counted(torch.randn(3, 4), torch.ones(()), Neuron(), Count(), want_levels=True)
+encode(torch.randn(3, 4), torch.ones(()), Neuron(), count=Count(), want_levels=True)
 print("numba" in sys.modules, "triton" in sys.modules, "spikecast.kernels.cuda" in sys.modules)
 """
 

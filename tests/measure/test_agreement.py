@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import DataError
+from spikecast.errors import ModelError
 from spikecast.measure import agreement
 
 T = 5
@@ -107,5 +107,5 @@ def test_answers_that_are_no_scores(x) -> None:
 
 def test_regions_are_refused_with_a_remedy(model, x) -> None:
     snn = spikecast.convert(nn.Sequential(model).eval(), [x], Config(), regions=["0"])
-    with pytest.raises(DataError, match=r"snn.networks\[name\]"):
+    with pytest.raises(ModelError, match=r"snn.networks\['0'\]"):
         agreement(model, cast(Any, snn), [x])

@@ -1,4 +1,4 @@
-"""What the counts cost: presets worked out by hand, tables, mistakes; networks converted by region."""
+"""What the counts cost: prices worked out by hand, tables, mistakes; networks converted by region."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def snn(x: Tensor) -> spikecast.SpikingNetwork:
     return spikecast.convert(nn.Sequential(*layers).eval(), [x], Config(num_steps=T, thresholds="quantile"))
 
 
-def test_presets_by_hand() -> None:
+def test_costs_by_hand() -> None:
     """One linear layer of two neurons that read a mean: every number worked out on paper."""
     layer = nn.Linear(1, 2)
     with torch.no_grad():
@@ -58,7 +58,7 @@ def test_a_product_of_activations_by_hand() -> None:
         "softmax": Line("attention", "softmax", {"graded": [4, 4]}),
     }
     found = Energy(Tally(2, 1, lines), Costs(), "paper")
-    assert [found.under(preset).accumulates for preset in ("paper", "honest", "full")] == [[9, 7], [9, 7], [6, 5]]
+    assert [found.under(costs).accumulates for costs in ("paper", "honest", "full")] == [[9, 7], [9, 7], [6, 5]]
     assert found.snn == pytest.approx([9 * 0.9e-12, 16 * 0.9e-12])
     assert found.under("full").snn == pytest.approx([(6 * 0.9 + 4 * 4.6) * 1e-12, (11 * 0.9 + 8 * 4.6) * 1e-12])
 
@@ -117,5 +117,5 @@ def test_regions_are_counted(x) -> None:
     body = snn.networks["body"]
     for part in (x, x.flip(-1)):
         metered_run(body, ((part,), {}), alone)
-    mine = {n.removeprefix("body."): line.columns for n, line in tally.lines.items()}
-    assert mine == {n: line.columns for n, line in alone.lines.items()}
+    assert all(name.startswith("body.") for name in tally.lines)
+    assert {n: line.columns for n, line in tally.lines.items()} == {n: line.columns for n, line in alone.lines.items()}

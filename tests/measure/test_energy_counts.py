@@ -12,7 +12,7 @@ from torch import Tensor
 import spikecast
 from spikecast import Config
 from spikecast.graph.program import NEURON, Node, Ref, refs, replace_refs, resolve
-from spikecast.graph.roles import Role, activations, matmul_operands, role_of
+from spikecast.graph.roles import Role, matmul_operands
 from spikecast.measure.energy.meter import Meter
 from spikecast.measure.energy.tally import Tally
 from spikecast.measure.run import metered_run
@@ -30,7 +30,6 @@ class Oracle(NeuronStates):
         super().__init__(snn)
         self.snn, self.program = snn, snn.plan.program
         self.watched = [n.name for n in self.program.nodes]
-        self.still = self.program.flow.constant
         self.levels = {name: r.levels for name, r in snn.record(x, num_steps=T).items()}
         self.came_from: dict[str, Any] = {}
         self.before: dict[str, Tensor] = {}
@@ -50,8 +49,7 @@ class Oracle(NeuronStates):
         if node.target == NEURON:
             self.came_from[node.name] = (self.levels[node.kwargs["site"]][self.t - 1] != 0).double()
             return
-        role = role_of(node, self.program.metas, self.still)
-        active = activations(node, self.program.metas, self.still)
+        role, active = self.program.flow.roles[node.name], self.program.flow.sources[node.name]
         if node.target == "getitem":
             if node.args[0].name in self.came_from:
                 self.came_from[node.name] = self.came_from[node.args[0].name][node.args[1]]
@@ -70,7 +68,7 @@ class Oracle(NeuronStates):
 
     def jacobian(self, node: Node, look_up: Any, index: int, *, ones: bool) -> Tensor:
         """d out / d input, [out, in]; with ones for everything that is not the input."""
-        active = activations(node, self.program.metas, self.still)
+        active = self.program.flow.sources[node.name]
         place = [i for i, r in enumerate(refs(node.args)) if r.name in active][index]
         x = look_up(list(refs(node.args))[place]).double()
 

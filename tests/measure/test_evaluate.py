@@ -108,7 +108,7 @@ def test_evaluate_is_what_the_answers_say(model, batches) -> None:
     assert len(lines) == 1 + T + 1 + 1
     assert lines[-2].startswith("ANN")
     assert json.loads(json.dumps(found.to_json()))["steps"]["top5"] == found.steps["top5"]
-    plain = evaluate(snn, batches, preset=None, num_steps=2)
+    plain = evaluate(snn, batches, costs=None, num_steps=2)
     assert plain.energy is None
     assert plain.steps["top1"] == found.steps["top1"][:2]
     assert "energy" not in plain.table()

@@ -16,10 +16,14 @@ import spikecast
 
 ROOT = Path(__file__).parents[2]
 MODEL = """
+import torch
 from torch import nn
 
 def net():
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
+
+def images():
+    return [(torch.rand(4, 1, 8, 8), torch.arange(4))]
 """
 # In place of a machine where only the core is installed: the packages of all extras cannot be found.
 WITHOUT_EXTRAS = """
@@ -78,6 +82,7 @@ def test_metadata(unpacked: Path) -> None:
     assert said["License-Expression"] == "Apache-2.0"
     assert said["Description-Content-Type"] == "text/markdown"
     assert "Typing :: Typed" in said.get_all("Classifier", [])
+    assert {line.split(",")[0] for line in said.get_all("Project-URL", [])} >= {"Homepage", "Issues", "Changelog"}
     assert set(said.get_all("Provides-Extra", [])) == {"vision", "report", "demo", "nir", "dev"}
     assert (info / "licenses" / "LICENSE").is_file()
     assert "spikecast = spikecast.cli:main" in (info / "entry_points.txt").read_text()
@@ -88,6 +93,7 @@ def test_sdist_can_be_tested_and_built_again(dist: Path) -> None:
     with tarfile.open(path) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
     wanted = {"pyproject.toml", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "src/spikecast/py.typed"}
+    wanted |= {"CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", ".pre-commit-config.yaml", ".github/workflows/ci.yml"}
     wanted |= {
         "tests/conftest.py",
         "examples/train_demo.py",
@@ -111,11 +117,14 @@ def core(unpacked: Path, tmp_path: Path):
     return run
 
 
-def test_the_core_alone(core) -> None:
+def test_the_core_alone(core, tmp_path: Path) -> None:
     done = core("inspect", "net.py:net", "--trust", "--shape", "1,8,8")
     assert done.returncode == 0, done.stderr
     assert "fed by spikes" in done.stdout
     assert core("doctor").returncode == 0
+    done = core("report", "net.py:net", "--trust", "--data", "net.py:images", "--out", "page.html")
+    assert done.returncode == 0, done.stderr
+    assert "data:image/png;base64," in (tmp_path / "page.html").read_text()  # pictures need no Pillow
     done = core("demo")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].endswith('pip install "spikecast[demo]"')

@@ -62,17 +62,17 @@ def test_figures_are_those_of_the_measurements(report, model, snns, batches) -> 
         assert network.agreement == found.agreement
         assert report.ann == found.ann
         assert found.energy is not None
-        for preset in ("paper", "honest", "full"):
-            priced = found.energy.under(preset)
-            assert network.energy[preset] == {"ann": priced.ann, "snn": priced.snn, "ratio": priced.ratio}
+        for costs in ("paper", "honest", "full"):
+            priced = found.energy.under(costs)
+            assert network.energy[costs] == {"ann": priced.ann, "snn": priced.snn, "ratio": priced.ratio}
         assert network.spikes_per_neuron == found.energy.spikes_per_neuron
 
 
 def test_layers_add_up_and_know_their_error(report, model, snns, batches) -> None:
     network = report.networks[0]
-    for preset in ("paper", "honest", "full"):
-        total = sum(sum(layer.joules[preset]) for layer in network.layers)
-        assert total == pytest.approx(network.energy[preset]["snn"][-1])
+    for costs in ("paper", "honest", "full"):
+        total = sum(sum(layer.joules[costs]) for layer in network.layers)
+        assert total == pytest.approx(network.energy[costs]["snn"][-1])
     compared = measure.agreement(model, snns["differential"], [batches[0][0][:4]])
     errors = {layer.name: layer.error for layer in network.layers if layer.error is not None}
     assert errors == {site.site: site.error for site in compared.sites}

@@ -150,7 +150,7 @@ def test_scripts_are_all_there() -> None:
 
 @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
 def test_plots(kind: str, tmp_path: Path) -> None:
-    first, second = (write_plots(report(), tmp_path / f"{n}.{kind}", preset="full").read_bytes() for n in "ab")
+    first, second = (write_plots(report(), tmp_path / f"{n}.{kind}", costs="full").read_bytes() for n in "ab")
     assert first == second  # nothing in it depends on when it was drawn
     assert first.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[kind])
     if kind == "svg":
@@ -162,8 +162,8 @@ def test_plots(kind: str, tmp_path: Path) -> None:
 def test_plots_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"curves\.gif ends in none of"):
         write_plots(report(), tmp_path / "curves.gif")
-    with pytest.raises(ConfigError, match="preset='cheap'"):
-        write_plots(report(), tmp_path / "curves.svg", preset="cheap")
+    with pytest.raises(ConfigError, match="costs='cheap'"):
+        write_plots(report(), tmp_path / "curves.svg", costs="cheap")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'spikecast\[report\]'"):
         write_plots(report(), tmp_path / "curves.svg")

@@ -13,8 +13,7 @@ import torchvision
 
 from spikecast import Config
 from spikecast.errors import ConfigError
-from spikecast.paper import MODELS, Model, Row, table, tables
-from spikecast.paper.recipes import parse
+from spikecast.paper import MODELS, Model, Row, parse, table, tables
 
 NAMES = {
     "main": 3,

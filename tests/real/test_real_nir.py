@@ -52,7 +52,7 @@ def test_resnet20_portable_in_importers(resnet: tuple[SpikingNetwork, Any, Path]
     if not importer_python(importer).exists():
         pytest.skip(f"no environment {importer_python(importer)}; make importers")
     snn, images, path = resnet
-    found = check_nir(path, importer, images, num_steps=16, snn=snn)
+    found = check_nir(path, importer, images, num_steps=16, network=snn)
     print(found)
     assert not any(stage.error for stage in found.stages.values())
     meant = found.stages["meant"]

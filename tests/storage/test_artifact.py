@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import stat
 import subprocess
@@ -23,7 +22,8 @@ import spikecast
 from spikecast.errors import ArtifactError, ConfigError, DataError
 from spikecast.graph.program import Ref
 from spikecast.network.plan import Plan
-from spikecast.storage import artifact, codec
+from spikecast.storage import codec, container, schema
+from spikecast.storage.tensors import TensorStore, find
 
 CPU = torch.device("cpu")
 PLAIN = spikecast.Config(num_steps=3, thresholds="quantile")
@@ -237,15 +237,14 @@ def _tensors() -> dict[str, Tensor]:
 
 
 def test_tensors_of_every_kind(tmp_path: Path) -> None:
-    store, tensors = artifact.TensorStore(), _tensors()
-    body = {name: store.add(name, tensor) for name, tensor in tensors.items()}
-    artifact.write(tmp_path / "t", "tensors", body, store)
-    kind, back, read = artifact.read(tmp_path / "t", CPU)
-    assert (kind, back) == ("tensors", body)
-    assert body["shared"] == "plain"
+    store, tensors = TensorStore(), _tensors()
+    entries = {name: store.add(name, tensor) for name, tensor in tensors.items()}
+    safetensors.torch.save_file(store.tensors, tmp_path / "t")
+    read = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(tmp_path / "t").items()}
+    assert entries["shared"] == "plain"
     assert "shared" not in read
     for name, tensor in tensors.items():
-        found = artifact._found(back[name], read)
+        found = find(entries[name], read)
         assert found.dtype == tensor.dtype
         assert torch.equal(found.nan_to_num(7.0), tensor.detach().nan_to_num(7.0)), name
         if name not in ("gaps", "window", "conjugate"):
@@ -255,9 +254,9 @@ def test_tensors_of_every_kind(tmp_path: Path) -> None:
 
 
 def test_equal_names_and_passing_tensors_stay_apart() -> None:
-    store, tensor = artifact.TensorStore(), torch.zeros(2, 3).t()
+    store, tensor = TensorStore(), torch.zeros(2, 3).t()
     keys = [store.add("same", tensor), *(store.add("same", torch.full((3, 2), float(i))) for i in (1, 2, 3))]
-    assert [float(artifact._found(key, store.tensors)[0, 0]) for key in keys] == [0, 1, 2, 3]
+    assert [float(find(key, store.tensors)[0, 0]) for key in keys] == [0, 1, 2, 3]
     alive = weakref.ref(tensor)
     del tensor
     assert alive() is not None  # else another could come to lie where it was, and be taken for it
@@ -266,7 +265,7 @@ def test_equal_names_and_passing_tensors_stay_apart() -> None:
 @pytest.mark.parametrize("tensor", [torch.eye(2).to_sparse(), torch.empty(2, device="meta")])
 def test_tensors_without_numbers_are_refused(tensor: Tensor) -> None:
     with pytest.raises(ArtifactError, match="'w' is sparse, quantized or without data"):
-        artifact.TensorStore().add("w", tensor)
+        TensorStore().add("w", tensor)
 
 
 def test_arguments_of_every_kind() -> None:
@@ -294,8 +293,8 @@ def test_arguments_of_every_kind() -> None:
         torch.strided,
         (),
     )
-    data = json.loads(json.dumps(codec.encode((*values, *more)), allow_nan=False))
-    assert same(codec.decode(data, CPU), (*values, *more))
+    text = schema.encoded(codec.encode((*values, *more)))
+    assert same(codec.decode(schema.decoded(text, schema.Tuple), CPU), (*values, *more))
     assert str(codec.decode(codec.encode(float("nan")), CPU)) == "nan"
     assert codec.decode(codec.encode(torch.device("cuda:1")), CPU) == CPU
     for value in (object(), {1: 2}, 1j, {"a": 1}, stat.S_IFREG.__class__, range(3), slice(1)):
@@ -360,7 +359,7 @@ def test_a_file_that_may_not_be_read(saved: Path, monkeypatch: pytest.MonkeyPatc
     def refuse(*args: Any) -> None:  # root may read everything, so that chmod would show nothing
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(artifact, "open", refuse, raising=False)
+    monkeypatch.setattr(container, "open", refuse, raising=False)
     with pytest.raises(ArtifactError, match="may not be read; change its permissions"):
         spikecast.load(saved)
 

@@ -40,7 +40,7 @@ def test_silence() -> None:
 @settings(max_examples=40)
 @given(seed=SEEDS, num_steps=st.integers(1, 40))
 def test_differential_definition(seed, num_steps) -> None:
-    """Def. 4.1: with e[t] = r[t-1] + x[t], r[t] is the mean of e; the rest value does not matter after t = 1."""
+    """Definition 4.1: with e[t] = r[t-1] + x[t], r[t] is the mean of e; the rest value does not matter after t = 1."""
     signals, rest = random(seed, num_steps, 5), random(seed + 1, 5)
     values = received(signals, rest, "differential")
     encoded = torch.cat([rest[None], values[:-1]]) + signals

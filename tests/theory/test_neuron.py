@@ -20,7 +20,7 @@ def run(values, num_steps, neuron, threshold=ONE):
     return encoded.levels.T.tolist(), encoded.estimates.T
 
 
-# Figure 1's setting, thresholds ±1 and T = 3: input, spikes and last estimate. 0.75 is an exact tie at t = 1 and 3.
+# Figure 2's setting, thresholds ±1 and T = 3: input, spikes and last estimate. 0.75 is an exact tie at t = 1 and 3.
 DIFFERENTIAL = [
     (-2.0, [-1, -1, -1], -11 / 6),
     (-0.8, [-1, 0, 0], -1.0),
@@ -50,7 +50,7 @@ RATE = [
 
 
 @pytest.mark.parametrize(("coding", "golden"), [("differential", DIFFERENTIAL), ("rate", RATE)])
-def test_figure_1(coding, golden) -> None:
+def test_figure_2(coding, golden) -> None:
     values, spikes, last = zip(*golden, strict=True)
     levels, estimates = run(values, 3, Neuron(coding=coding, num_levels=1))
     assert levels == list(spikes)

@@ -270,7 +270,7 @@ def test_algorithm_1_stops_in_the_wrong_minimum() -> None:
 
 
 def literal_algorithm_1(mean: float, std: float, n: int, num_updates: int) -> np.float32:
-    """Eq. (best_k1) term by term, for one channel, in numpy float32."""
+    """Eq. 27 term by term, for one channel, in numpy float32."""
     mu, sigma, theta = np.float32(mean), np.float32(std), np.float32(1)
     i = np.arange(1, n + 1).astype(np.float32)
     with np.errstate(all="ignore"):

@@ -86,7 +86,7 @@ def test_float64_views_fire_the_same_spikes(interval, coding, num_levels, seed, 
     assert (~same).sum() <= 1e-4 * (pulses != 0).sum()
     estimates = torch.stack([state.estimate for state in states])
     torch.testing.assert_close(encoded.estimates[same], estimates[same], rtol=0, atol=2e-5)
-    if interval == "identity":  # MATH §2: both potentials hold nothing but r_in - r_out
+    if interval == "identity":  # both potentials hold nothing but r_in - r_out
         offset = start_at * threshold.double()
         for t, (value, state) in enumerate(zip(inputs.double(), states, strict=True), start=1):
             torch.testing.assert_close(state.membrane, t * (value - state.estimate) + offset, rtol=0, atol=1e-9)

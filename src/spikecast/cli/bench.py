@@ -42,7 +42,7 @@ def command(
     if source.loaded.regions is not None or source.loaded.task == "detection":
         raise ConfigError(f"{model.model} is converted by region; time the regions with a script of your own")
     batch = on_device(source.example(batch_size, shape), place)
-    network: Any = source.network
+    network = source.network
     if network is None:  # the thresholds that are quickest to find: how long a step takes does not depend on them
         quick = dataclasses.replace(settings, thresholds=settings.thresholds or "quantile")
         network = convert(source.model, [batch], quick.config(machine.seed))

@@ -85,12 +85,12 @@ def show(table: str, data: Any, *, as_json: bool, out: Path | None = None) -> No
 def numbers(text: str, name: str) -> list[int]:
     """Whole numbers out of "1,4,8"."""
     try:
-        found = [int(part) for part in text.split(",") if part.strip()]
+        values = [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
         raise ConfigError(f"--{name} {text!r}: give whole numbers, as in 1,4,8") from error
-    if not found:
+    if not values:
         raise ConfigError(f"--{name} {text!r}: give at least one number")
-    return found
+    return values
 
 
 def fractions(text: str, name: str) -> tuple[float, ...]:

@@ -25,7 +25,10 @@ def command(
     spikecast compare demo:cnn --data demo:digits
     spikecast compare torchvision:vgg16_bn --pretrained --data imagenet:/data/imagenet --presets dcgs,snm,ours
     """
+    names, numbers = common.names(presets), common.numbers(levels, "levels")
+    # A wrong name or number is said before anything is read.
+    preset_configs(names, rectifiers=True, levels=numbers, num_steps=steps)
     job = open_job(given)
-    configs = preset_configs(job.model, common.names(presets), levels=common.numbers(levels, "levels"), num_steps=steps)
-    found = job.compare(configs, given)
-    common.show(found.table(), found.to_json(), as_json=given.as_json, out=given.out)
+    configs = preset_configs(names, rectifiers=job.has_rectifiers(), levels=numbers, num_steps=steps)
+    comparison = job.compare(configs, given)
+    common.show(comparison.table(), comparison.to_json(), as_json=given.as_json, out=given.out)

@@ -51,31 +51,32 @@ def command(
         digits = JobOptions(model=f"demo:{name}", data="demo:digits", limit=limit, calibrate=256, batch_size=64)
         job = open_job(dataclasses.replace(digits, **vars(machine)))
         networks = {coding: job.network(config) for coding, config in configs.items()}
-        found = {
+        measured = {
             coding: evaluate(network, job.counted(f"measuring {coding}"), model=job.model)
             for coding, network in networks.items()
         }
-        results[name] = {coding: entry.to_json() for coding, entry in found.items()}
+        results[name] = {coding: entry.to_json() for coding, entry in measured.items()}
         for coding, network in networks.items():
             save(network, out / f"{name}_{coding}.spikecast")
         page = out / f"{name}.html"
         built(job, networks, title=f"spikecast demo: {words}").write_html(page)
         common.note(f"written to {page}")
         if not output.as_json:
-            print(f"\n{words} ({job.source.spec})\n{_table(found)}\n{networks['differential'].report.summary()}\n")
+            print(f"\n{words} ({job.source.spec})\n{_table(measured)}\n{networks['differential'].report.summary()}\n")
     common.show(NEXT.format(out=out).strip("\n"), results, as_json=output.as_json)
 
 
-def _table(found: Mapping[Coding, Evaluation]) -> str:
+def _table(measured: Mapping[Coding, Evaluation]) -> str:
     """Accuracy, agreement and energy of each coding, a row for each step."""
-    rows: list[Sequence[str]] = [["t", *(f"{coding} {what}" for coding in found for what in ("accuracy", "same", "E"))]]
-    first = next(iter(found.values()))
+    words = [f"{coding} {what}" for coding in measured for what in ("accuracy", "same", "E")]
+    rows: list[Sequence[str]] = [["t", *words]]
+    first = next(iter(measured.values()))
     for t in range(len(first.steps["top1"])):
         row = [str(t + 1)]
-        for entry in found.values():
+        for entry in measured.values():
             assert entry.agreement is not None
             assert entry.energy is not None
-            row += [f"{entry.steps['top1'][t]:.1%}", f"{entry.agreement[t]:.1%}", f"{entry.energy.ratio[t]:.1%}"]
+            row += [f"{entry.steps['top1'][t]:.1%}", f"{entry.agreement[t]:.1%}", entry.energy.ratio_text(t + 1)]
         rows.append(row)
     ann = "" if first.ann is None else f"ANN: accuracy {first.ann['top1']:.1%} of {first.samples} digits; "
     return f"{columns(rows)}\n{ann}same: answers like the ANN's; E: energy up to that step over the ANN's"

@@ -13,6 +13,7 @@ from spikecast import kernels
 from spikecast._version import __version__
 from spikecast.cli import common
 from spikecast.cli.options import JsonOption, grouped
+from spikecast.errors import first_line
 from spikecast.text import columns
 from spikecast.theory.neuron import Neuron
 
@@ -68,8 +69,7 @@ def _kernel(device: str) -> str:
     try:
         kernels.encode(torch.ones(2, 3, device=device), torch.ones(1, device=device), Neuron(), backend="fused")
     except Exception as error:  # whatever a compiler that is not right may raise
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return f"eager, and slow: the fused kernel does not run ({line})"
+        return f"eager, and slow: the fused kernel does not run ({first_line(error)})"
     return f"fused ({'Numba' if device == 'cpu' else 'Triton'})"
 
 
@@ -78,10 +78,10 @@ def _text(data: dict[str, Any]) -> str:
     rows += [(name, version or "missing", "") for name, version in data["packages"].items()]
     threads = data["threads"]
     rows.append(("threads", str(threads["torch"]), f"of {threads['cores']} cores; OMP_NUM_THREADS changes it"))
-    rows += [(f"neurons on {device}", found, "") for device, found in data["kernels"].items()]
+    rows += [(f"neurons on {device}", kernel, "") for device, kernel in data["kernels"].items()]
     for extra, packages in data["extras"].items():
         missing = [name for name, version in packages.items() if version is None]
         has = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
         remedy = f'pip install "spikecast[{extra}]" (lacks {", ".join(missing)}; for {USES[extra]})'
         rows.append((f"extra {extra}", "missing" if missing else "there", remedy if missing else has))
-    return columns([("", "", ""), *rows], 200).strip("\n")
+    return columns(rows)

@@ -18,6 +18,6 @@ def command(given: MeasuredOptions, settings: SettingOptions) -> None:
     """
     settings.config()  # a wrong one is said before anything is read
     job = open_job(given)
-    found = job.evaluate(job.config(settings, given.seed), given)
+    evaluation = job.evaluate(job.config(settings, given.seed), given)
     common.skipped(job.batches)
-    common.show(found.table(), found.to_json(), as_json=given.as_json, out=given.out)
+    common.show(evaluation.table(), evaluation.to_json(), as_json=given.as_json, out=given.out)

@@ -9,6 +9,7 @@ import typer
 from spikecast.cli import common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import JobOptions, OutputOptions, SettingOptions, grouped
+from spikecast.cli.source import whole
 from spikecast.measure import agreement
 
 
@@ -27,13 +28,13 @@ def command(
     """
     job = open_job(given)
     config = job.config(settings, given.seed)
-    network = job.network(config)
-    found = agreement(job.model, network, job.counted("comparing layers"), num_steps=config.num_steps)
+    network = whole(job.network(config), given.model)
+    compared = agreement(job.model, network, job.counted("comparing layers"), num_steps=config.num_steps)
     common.skipped(job.batches)
-    words = found.explain(most)
+    words = compared.explain(most)
     common.show(
-        "\n".join([found.table(), "", *words]),
-        {**found.to_json(), "explain": words},
+        "\n".join([compared.table(), "", *words]),
+        {**compared.to_json(), "explain": words},
         as_json=output.as_json,
         out=output.out,
     )

@@ -14,8 +14,9 @@ from torch import Tensor
 from spikecast.cli import common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import JsonOption, MaybeJobOptions, SettingOptions, grouped
-from spikecast.cli.source import device_named, on_device, open_source
+from spikecast.cli.source import device_named, open_source, whole
 from spikecast.errors import ConfigError
+from spikecast.network.spiking import SpikingNetwork
 
 NIR, EVENTS = (".nir",), (".npz", ".h5", ".hdf5")
 
@@ -51,12 +52,13 @@ def command(
         return
     from spikecast.hardware.nir import check_nir, export_nir
 
-    found = export_nir(network, out, cast(Any, profile), split)
+    exported = export_nir(network, out, cast(Any, profile), split)
     common.note(f"written to {out}")
-    text, data = str(found), dataclasses.asdict(found)
-    x = inputs if isinstance(inputs, Tensor) or not importers else open_source(given, network.device).example()
+    text, data = str(exported), dataclasses.asdict(exported)
+    if importers and not isinstance(inputs, Tensor):
+        inputs = open_source(given, device_named(given.device)).example()
     for name in importers:
-        checked = check_nir(out, name, x, num_steps=network.config.num_steps, snn=network)
+        checked = check_nir(out, name, inputs, num_steps=network.config.num_steps, network=network)
         text = f"{text}\n{checked}"
         data.setdefault("check", {})[name] = dataclasses.asdict(checked)
     common.show(text, data, as_json=output.as_json)
@@ -76,11 +78,11 @@ def _importers(check: str, out: Path) -> list[Any]:
     return names
 
 
-def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[Any, Any]:
+def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[SpikingNetwork, Any]:
     """The network, and the first batch of inputs if there is data."""
     if given.data:
         job = open_job(given)
-        network = job.network(job.config(settings, given.seed))
+        network = whole(job.network(job.config(settings, given.seed)), given.model)
         (batch,) = islice(job.data(), 1)
         return network, batch[0] if isinstance(batch, list | tuple) else batch
     source = open_source(given, device_named(given.device))
@@ -88,14 +90,14 @@ def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[Any, Any]
         raise ConfigError(f"{given.model} is not converted yet; give --data for its thresholds, or a FILE.spikecast")
     if settings.given:
         raise ConfigError(f"{given.model} has its own {', '.join(settings.given)}; leave them out")
-    return source.network, None
+    return whole(source.network, given.model), None
 
 
-def _write_events(network: Any, inputs: Any, out: Path, steps: int | None, *, as_json: bool) -> None:
+def _write_events(network: SpikingNetwork, inputs: Any, out: Path, steps: int | None, *, as_json: bool) -> None:
     from spikecast.hardware.events.recording import record_events
 
     with torch.no_grad():
-        events = record_events(network, on_device(inputs, network.device), num_steps=steps)
+        events = record_events(network, inputs, num_steps=steps)
     events.save(out)
     common.note(f"written to {out}")
     data = {"out": str(out), "events": len(events), "samples": events.samples, "num_steps": events.num_steps}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from spikecast import distributed
 from spikecast.cli import common
 from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
 from spikecast.cli.source import Source, device_named, on_device, open_source
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError, DataError
-from spikecast.experiments.compare import Comparison, compare
+from spikecast.experiments.compare import Comparison, compare, has_rectifiers
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure import Evaluation, Evaluator
+from spikecast.network.base import Network
 from spikecast.sources import Data, open_data, samples
 
 
@@ -28,8 +30,8 @@ class Job:
     """A model and its data, both on the device."""
 
     source: Source
-    batches: Any
-    calibrating: Any
+    batches: Iterable[Any]
+    calibrating: Iterable[Any]
     device: torch.device
     said: Mapping[str, Any]  # what was asked for, so that records of another job are not mixed in
 
@@ -57,7 +59,7 @@ class Job:
         alone = isinstance(self.calibrating, Data)
         return ([b[0]] if alone else b for b in self._counted(self.calibrating, total, "calibrating"))
 
-    def _counted(self, batches: Any, total: int | None, what: str) -> Iterator[Any]:
+    def _counted(self, batches: Iterable[Any], total: int | None, what: str) -> Iterator[Any]:
         with common.progress(total, what) as done:
             for batch in batches:
                 yield on_device(batch, self.device)
@@ -73,10 +75,9 @@ class Job:
             raise ConfigError(
                 f"{self.source.spec} has its own {', '.join(fixed)}; leave them out, or convert the model again"
             )
-        own: Config = saved.config
-        return dataclasses.replace(own, **settings.given)
+        return dataclasses.replace(saved.config, **settings.given)
 
-    def network(self, config: Config, *, strict: bool = False) -> Any:
+    def network(self, config: Config, *, strict: bool = False) -> Network:
         """The spiking network: the saved one, or the model converted now."""
         if self.source.network is not None:
             return self.source.network
@@ -88,12 +89,12 @@ class Job:
         self, config: Config, options: MeasureOptions, *, steps: int | None = None, label: str = ""
     ) -> Evaluation:
         """Convert and measure; a label tells several measurements of one command apart."""
-        total = config.num_steps if steps is None else steps
+        total = config.steps_or(steps)
         evaluator = Evaluator(
             lambda: self.network(config),
             self.source.loaded.task,
             model=self.model,
-            preset=options.costs,
+            costs=options.costs,
             num_steps=total,
         )
         folder = options.resume / label.replace(" ", "-") if options.resume is not None else None
@@ -101,24 +102,29 @@ class Job:
         with common.progress(self.total, label or "measuring") as done:
             return evaluate_all(evaluator, self.data(), folder=folder, job=said, progress=done)
 
+    def has_rectifiers(self) -> bool:
+        """Whether the network that comes of the model has rectifying neurons."""
+        self.source.refuse_saved()
+        return has_rectifiers(self.model, self.calibration(), regions=self.source.loaded.regions)
+
     def compare(self, configs: Mapping[str, Config], options: MeasureOptions) -> Comparison:
         """Convert by several configurations and measure all."""
         self.source.refuse_saved()
         with common.progress(None if self.total is None else self.total * len(configs)) as done:
-            found = compare(
+            comparison = compare(
                 self.model,
                 self.calibration,
                 self.data,
                 configs,
                 task=self.source.loaded.task,
-                preset=options.costs,
+                costs=options.costs,
                 regions=self.source.loaded.regions,
                 folder=options.resume,
                 job=self.said,
                 progress=lambda name, images: done(images, name),
             )
         common.skipped(self.batches)
-        return found
+        return comparison
 
 
 def open_job(options: JobOptions) -> Job:
@@ -139,7 +145,7 @@ def open_job(options: JobOptions) -> Job:
     return Job(source, batches, calibrating, place, _said(source, options))
 
 
-def _opened(source: Source, options: JobOptions, split: str, limit: int | None) -> Any:
+def _opened(source: Source, options: JobOptions, split: str, limit: int | None) -> Iterable[Any]:
     return open_data(
         options.data,
         source.loaded.preparation,
@@ -165,10 +171,8 @@ def _said(source: Source, options: JobOptions) -> dict[str, Any]:
     }
 
 
-def save(network: Any, path: Path) -> None:
+def save(network: Network, path: Path) -> None:
     """Write a network from the first process, into a folder that is made if need be."""
-    from spikecast import distributed
-
     if distributed.world()[0] == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
         network.save(path)

@@ -98,8 +98,8 @@ class SettingOptions:
         """What was given, by Config's names."""
         names = ("num_steps", "num_levels", "coding", "thresholds", "threshold_scale")
         values = (self.steps, self.levels, self.coding, self.thresholds, self.scale)
-        found = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-        return found | dict(map(_setting, self.others or ()))
+        given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        return given | dict(map(_setting, self.others or ()))
 
     def config(self, seed: int = 0) -> Config:
         return Config(**{"seed": seed, **self.given})

@@ -44,22 +44,20 @@ def command(
     config = job.config(settings, given.seed)
     names = [config.coding] if job.source.network is not None or settings.coding is not None else CODINGS
     networks = {name: job.network(dataclasses.replace(config, coding=name)) for name in names}
-    found = built(job, networks, title=given.model)
+    page = built(job, networks, title=given.model)
     common.skipped(job.batches)
     if distributed.world()[0] == 0:
-        found.write_html(out)
+        page.write_html(out)
         common.note(f"written to {out}")
         if plot is not None:
             from spikecast.page import write_plots
 
-            write_plots(found, plot)
+            write_plots(page, plot)
             common.note(f"written to {plot}")
-    figures = {n.name: {"steps": n.steps, "agreement": n.agreement, "energy": n.energy} for n in found.networks}
-    lines = [
-        f"{n.name}: {found.metric} {n.steps[found.metric][-1]:.2%} at T = {len(n.agreement)}" for n in found.networks
-    ]
-    ann = f"ANN: {found.metric} {found.ann[found.metric]:.2%}"
-    common.show("\n".join([*lines, ann]), {"out": str(out), "ann": found.ann, **figures}, as_json=output.as_json)
+    figures = {n.name: {"steps": n.steps, "agreement": n.agreement, "energy": n.energy} for n in page.networks}
+    lines = [f"{n.name}: {page.metric} {n.steps[page.metric][-1]:.2%} at T = {len(n.agreement)}" for n in page.networks]
+    ann = f"ANN: {page.metric} {page.ann[page.metric]:.2%}"
+    common.show("\n".join([*lines, ann]), {"out": str(out), "ann": page.ann, **figures}, as_json=output.as_json)
 
 
 def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:

@@ -64,9 +64,9 @@ def command(
         label = f"{row.model} n={row.num_levels} {row.coding} {row.thresholds} x{row.threshold_scale:g}"
         return opened[row.model].evaluate(config, measured, steps=steps, label=label)
 
-    found = reproduce(name, chosen, rows, evaluate, max_steps=max_steps)
+    reproduction = reproduce(name, chosen, rows, evaluate, max_steps=max_steps)
     for job in opened.values():
         common.skipped(job.batches)
     if csv is not None and distributed.world()[0] == 0:
-        write_whole(csv, found.to_csv())
-    common.show(found.table(), found.to_json(), as_json=output.as_json, out=output.out)
+        write_whole(csv, reproduction.to_csv())
+    common.show(reproduction.table(), reproduction.to_json(), as_json=output.as_json, out=output.out)

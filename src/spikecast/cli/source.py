@@ -13,6 +13,8 @@ from spikecast.cli import common
 from spikecast.cli.options import ModelOptions
 from spikecast.conversion.pipeline import load
 from spikecast.errors import ArtifactError, ConfigError
+from spikecast.network.base import Network
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.sources import Preparation
 from spikecast.sources.models import PARTS, RAW, Loaded, open_model
 
@@ -24,13 +26,13 @@ ANY_SIZE = 320  # pixels of an example where a model takes any size
 class Analog(nn.Module):
     """The ANN that a saved network was made from: the network with its neurons switched off."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.network.analog(*args, **kwargs)  # type: ignore[operator]
+        return self.network.analog(*args, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Source:
 
     spec: str
     loaded: Loaded
-    network: Any = None
+    network: Network | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -104,7 +106,14 @@ def _opened(spec: str, options: ModelOptions) -> Loaded:
     return loaded
 
 
-def _of_network(spec: str, network: Any) -> Loaded:
+def whole(network: Network, spec: str) -> SpikingNetwork:
+    """The network, for commands that look into one captured graph."""
+    if isinstance(network, SpikingNetwork):
+        return network
+    raise ConfigError(f"{spec} is converted by region; take its regions one by one in Python, snn.networks[name]")
+
+
+def _of_network(spec: str, network: Network) -> Loaded:
     """What the file says of itself; one that was saved by a program of one's own says nothing."""
     said = network.about
     try:

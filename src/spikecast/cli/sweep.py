@@ -38,24 +38,24 @@ def command(
         "threshold_scale": list(common.fractions(scale, "scale")),
     }
     configs = grid(Config(num_steps=steps, seed=given.seed), settings)
-    found = sweep_of(open_job(given).compare(configs, given))
-    common.show(*_answer(found, limits), as_json=given.as_json, out=given.out)
+    points = sweep_of(open_job(given).compare(configs, given))
+    common.show(*_answer(points, limits), as_json=given.as_json, out=given.out)
 
 
-def _answer(found: Sweep, limits: dict[str, Any]) -> tuple[str, Any]:
-    table, data = found.table(), found.to_json()
+def _answer(points: Sweep, limits: dict[str, Any]) -> tuple[str, Any]:
+    table, data = points.table(), points.to_json()
     if limits:
-        best = found.within(**limits)
+        best = points.within(**limits)
         table += f"\nbest within the budget: {best.name}, T = {best.num_steps}: {best.metric:.2%} at {best.energy:.1%}"
         data["best"] = {"name": best.name, "num_steps": best.num_steps, "metric": best.metric, "energy": best.energy}
     return table, data
 
 
 def _budget(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, value = part.partition("=")
         if name not in ("energy", "steps"):
             raise ConfigError(f"--budget {part!r}: give energy=SHARE of the ANN's, steps=NUMBER, or both")
-        found["energy" if name == "energy" else "num_steps"] = common.fractions(value, "budget")[0]
-    return found
+        limits["energy" if name == "energy" else "num_steps"] = common.fractions(value, "budget")[0]
+    return limits

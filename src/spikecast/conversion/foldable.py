@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from spikecast.errors import ModelError
+from spikecast.errors import ModelError, first_line
 from spikecast.graph.calls import batch_size, folded, take
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
@@ -51,7 +51,7 @@ def why_not_foldable(plan: Plan, tensors: Sequence[Tensor]) -> str | None:
                 if any(_differ(steps[i], answers[i][1][index]) for i in (0, 1)):
                     return "samples of a batch see each other in the answer"
     except (ModelError, RuntimeError) as error:
-        return str(error).splitlines()[0]
+        return first_line(error)
     return None
 
 

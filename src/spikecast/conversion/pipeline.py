@@ -17,11 +17,10 @@ from spikecast.conversion.prepare import prepare
 from spikecast.conversion.regions import allow_recapture, prepare_regions
 from spikecast.conversion.search import SAMPLES, search_thresholds
 from spikecast.conversion.shared import same_everywhere, shared_out
-from spikecast.errors import ArtifactError, ConfigError
+from spikecast.errors import ConfigError
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.storage import artifact
 
 
 @overload
@@ -136,9 +135,9 @@ def load(
 
     A network that was converted by region needs the `model` whose regions it stands in for; any other needs no code.
     """
+    from spikecast.storage import artifact  # and msgspec with it
+
     network = artifact.load(path, model=model, device=device)
-    if model is not None and isinstance(network, SpikingNetwork):
-        raise ArtifactError(f"{path} holds a whole network, which needs no model; leave model= out")
     if model is not None and not isinstance(network, SpikingNetwork):
         allow_recapture(network, model)
     return network

@@ -9,8 +9,9 @@ import math
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.graph.capture.clean import drop_dead
-from spikecast.graph.program import NEURON, Meta, Node, Program, Ref, replace_refs
-from spikecast.graph.roles import Role, activations, interval, matmul_operands, role_of, synapse_input
+from spikecast.graph.flow import Operand
+from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program, Ref, replace_refs
+from spikecast.graph.roles import ADDED, Role, interval
 from spikecast.network.plan import Plan, Site
 
 _POOLS = {f"aten.{a}max_pool{d}d" for a in ("", "adaptive_") for d in (1, 2, 3)}
@@ -27,11 +28,8 @@ def plan(program: Program, config: Config, *, raw_inputs: bool = True) -> Plan:
 class _Planner:
     def __init__(self, program: Program, config: Config, analog_input: bool) -> None:
         self.program, self.config, self.analog_input = program, config, analog_input
-        self.metas = program.metas
-        self.still = program.flow.constant
-        self.roles = {n.name: role_of(n, self.metas, self.still) for n in program.nodes}
-        self.by_name = {n.name: n for n in program.nodes}
-        self.users = program.users
+        self.metas, self.users, self.flow = program.metas, program.users, program.flow
+        self.roles, self.by_name = self.flow.roles, self.flow.by_name
         self.outputs = set(program.output_names)
         self.labels = _labels(program)
         self.sites: dict[str, Site] = {}
@@ -57,8 +55,7 @@ class _Planner:
             self._feed(node, raw)
         self._check_overrides()
         program = self._rewritten()
-        order = [n.kwargs["site"] for n in program.nodes if n.target == NEURON]
-        return Plan(program, {name: self.sites[name] for name in order}, self.roles, self.fed, self.moved)
+        return Plan(program, {name: self.sites[name] for name in program.flow.neurons}, self.fed, self.moved)
 
     def _neuron_behind_pool(self, pool: Node) -> None:
         """max(relu(x)) = relu(max(x)): where nobody else reads the rectifier, the neuron goes behind the pool."""
@@ -89,24 +86,22 @@ class _Planner:
         """Values that are the network's own input, moved, scaled or shifted."""
         raw = {i.name for i in self.program.inputs if i.meta.dtype.is_floating_point}
         for node in self.program.nodes:
-            active = activations(node, self.metas, self.still)
-            source = node.args[0].name if node.target == "getitem" else None
+            sources = self.flow.sources[node.name]
             passes = self.roles[node.name] in (Role.SHAPE, Role.AFFINE, Role.SUM)
-            if source in raw or (passes and active and all(a in raw for a in active)):
+            if passes and sources and raw.issuperset(sources):
                 raw.add(node.name)
         return raw
 
     def _feed(self, node: Node, raw: set[str]) -> None:
         """See that the data inputs of a weighted op are spikes."""
-        role = self.roles[node.name]
-        if role is Role.SYNAPSE:
-            operands = [(synapse_input(node, self.metas, self.still), "input")]
-        elif role is Role.MATMUL:
-            sides = ("left", "right", *(f"operand{i}" for i in range(3, 9)))
-            operands = list(zip(matmul_operands(node), sides, strict=False))
-        else:
+        if node.name not in self.flow.operands:
             return
-        states = [self._feed_operand(node, ref.name, f"{self.labels[node.name]}.{side}", raw) for ref, side in operands]
+        states = []
+        for operand in self.flow.operands[node.name]:
+            place = operand.position - (node.op in ADDED)
+            side = ("left", "right")[place] if place < 2 else f"operand{place + 1}"
+            side = "input" if self.roles[node.name] is Role.SYNAPSE else side
+            states.append(self._feed_operand(node, operand.name, f"{self.labels[node.name]}.{side}", raw))
         self.fed[node.name] = next((s for s in states if s != "spikes"), "spikes")
 
     def _feed_operand(self, node: Node, value: str, name: str, raw: set[str]) -> str:
@@ -142,24 +137,21 @@ class _Planner:
 
     def _is_spikes(self, value: str) -> bool:
         """Whether a value is what neurons sent, moved or averaged on the way."""
-        if value in self.neurons or value in self.still:
+        if value in self.neurons or value in self.flow.constant:
             return True
-        node = self.by_name.get(value)
-        if node is None:
+        sources = self.flow.sources.get(value, ())
+        if not sources or self.roles[value] is not Role.SHAPE:
             return False
-        sources = node.inputs if node.target == "getitem" else activations(node, self.metas, self.still)
-        if self.roles[value] is not Role.SHAPE or not sources:
-            return False
-        return all((node.name, s) in self.swaps or self._is_spikes(s) for s in sources)
+        return all((value, s) in self.swaps or self._is_spikes(s) for s in sources)
 
     def _mixed_concat(self, value: str) -> Node | None:
         """The concat behind a value, if some of its parts are spikes and some are not."""
         node = self.by_name.get(value)
         while node is not None and self.roles[node.name] is Role.SHAPE:
             if node.op in ("aten.cat", "aten.concat"):
-                parts = [r.name for r in node.args[0] if r.name not in self.still]
+                parts = [r.name for r in node.args[0] if r.name not in self.flow.constant]
                 return node if any(self._is_spikes(p) for p in parts) else None
-            sources = activations(node, self.metas, self.still)
+            sources = self._whole_sources(node)
             node = self.by_name.get(sources[0]) if len(sources) == 1 else None
         return None
 
@@ -207,8 +199,8 @@ class _Planner:
         if "conv" in reader.op:
             weight = self.metas[reader.args[1].name]
             return max(meta.rank - (len(weight.shape) - 1), 0) if isinstance(weight, Meta) else 1
-        operands = [r.name for r in matmul_operands(reader)]
-        return meta.rank - 1 if operands[0] == value else meta.rank - 2
+        is_left = Operand(value, int(reader.op in ADDED)) in self.flow.operands[reader.name]
+        return meta.rank - 1 if is_left else meta.rank - 2
 
     def _axis_written(self, value: str, meta: Meta) -> int:
         node = self.by_name.get(value)
@@ -217,9 +209,13 @@ class _Planner:
                 break
             if self.roles[node.name] is Role.SYNAPSE:
                 return 1 if "conv" in node.op else meta.rank - 1
-            sources = activations(node, self.metas, self.still)
+            sources = self._whole_sources(node)
             node = self.by_name.get(sources[0]) if sources else None
         return 1 if meta.rank > 2 else meta.rank - 1
+
+    def _whole_sources(self, node: Node) -> tuple[str, ...]:
+        """What an op reads, as far as that is whole tensors: one of several results is not looked behind."""
+        return () if node.target == GETITEM else self.flow.sources[node.name]
 
     def _check_overrides(self) -> None:
         for pattern in self.config.overrides:

@@ -13,7 +13,7 @@ from spikecast.batches import Call, check_model
 from spikecast.config import Config
 from spikecast.conversion.foldable import why_not_foldable
 from spikecast.conversion.planning import plan
-from spikecast.errors import CaptureError, DataError, ModelError
+from spikecast.errors import CaptureError, DataError, ModelError, first_line
 from spikecast.graph.calls import call_leaves
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
@@ -135,8 +135,8 @@ def _own_answer(model: nn.Module, call: Call) -> Any:
     try:
         return model(*args, **kwargs)
     except Exception as error:
-        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise DataError(f"{type(model).__name__} itself cannot take the call: {line}; give what it takes") from error
+        said = f"{type(model).__name__} itself cannot take the call: {first_line(error)}"
+        raise DataError(f"{said}; give what it takes") from error
     finally:
         for buffer, before in state:
             if not torch.equal(buffer, before):

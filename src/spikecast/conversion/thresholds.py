@@ -28,7 +28,7 @@ def method_of(site: Site, config: Config) -> Method:
 
 
 def num_quanta(config: Config) -> int:
-    """N of the quantisation error: T for an IF neuron, 2^n·T for a multi-threshold one (Def. 4.5)."""
+    """N of the quantisation error: T for an IF neuron, 2^n·T for a multi-threshold one (Definition 4.7)."""
     return config.num_steps if config.num_levels == 1 else 2**config.num_levels * config.num_steps
 
 

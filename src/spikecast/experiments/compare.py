@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from spikecast.conversion.pipeline import convert
 from spikecast.costs import Costs
 from spikecast.errors import ConfigError
 from spikecast.experiments.resume import evaluate_all
+from spikecast.measure.energy.figures import Energy
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.base import Network
@@ -33,7 +35,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
-        return {name: {"config": config.to_json(), **found.to_json()} for name, (config, found) in self.entries.items()}
+        return {name: {"config": config.to_json(), **e.to_json()} for name, (config, e) in self.entries.items()}
 
     def table(self, steps: Sequence[int] | None = None) -> str:
         """A row for each way: the metric, agreement and energy at some steps (1, 2, 4, 8, ... unless told)."""
@@ -41,17 +43,20 @@ class Comparison:
         chosen = [t for t in (steps or [2**k for k in range(12)]) if t <= longest]
         rows: list[Sequence[str]] = [["", *(f"{what} T={t}" for what in (self.metric, "same", "E") for t in chosen)]]
         ann = None
-        for name, (_, found) in self.entries.items():
-            figures = (found.steps[self.metric], found.agreement, None if found.energy is None else found.energy.ratio)
-            cells = [_cell(values, t) for values in figures for t in chosen]
-            rows.append([name, *cells])
-            ann = found.ann or ann
+        for name, (_, e) in self.entries.items():
+            cells = [_cell(values, t) for values in (e.steps[self.metric], e.agreement) for t in chosen]
+            rows.append([name, *cells, *(_energy_cell(e.energy, t) for t in chosen)])
+            ann = e.ann or ann
         note = "" if ann is None else f"\nANN: {self.metric} {ann[self.metric]:.2%}"
         return f"{columns(rows)}{note}\nE is the energy up to that step over the ANN's"
 
 
 def _cell(values: Sequence[float] | None, t: int) -> str:
     return "" if values is None or t > len(values) else f"{values[t - 1]:.1%}"
+
+
+def _energy_cell(energy: Energy | None, t: int) -> str:
+    return "" if energy is None or t > energy.tally.num_steps else energy.ratio_text(t)
 
 
 def compare(
@@ -61,7 +66,7 @@ def compare(
     configs: Mapping[str, Config],
     *,
     task: str | Task = "classification",
-    preset: str | Costs | None = "paper",
+    costs: str | Costs | None = "paper",
     regions: Sequence[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
     job: Mapping[str, Any] | None = None,
@@ -79,34 +84,37 @@ def compare(
         def network(config: Config = config) -> Network:
             return convert(model, calibration(), config, regions=regions)
 
-        found = evaluate_all(
-            Evaluator(network, task, model=model, preset=preset, num_steps=config.num_steps),
+        evaluation = evaluate_all(
+            Evaluator(network, task, model=model, costs=costs, num_steps=config.num_steps),
             data(),
             folder=None if folder is None else Path(folder) / _slug(name),
             job={**(job or {}), "config": config.to_json()},
             progress=None if progress is None else lambda n, name=name: progress(name, n),  # type: ignore[misc]
         )
-        entries[name] = (config, found)
+        entries[name] = (config, evaluation)
     return Comparison(task_named(task).metrics[0], entries)
 
 
 def preset_configs(
-    model: nn.Module, names: Sequence[str], *, levels: Sequence[int] = (8,), num_steps: int = 8
+    names: Sequence[str], *, rectifiers: bool, levels: Sequence[int] = (8,), num_steps: int = 8
 ) -> dict[str, Config]:
-    """The presets by name, for each number of levels where a preset leaves it open."""
-    rectifiers = has_rectifiers(model)
-    found: dict[str, Config] = {}
+    """The presets by name, for each number of levels where a preset leaves it open; see `has_rectifiers`."""
+    chosen: dict[str, Config] = {}
     for name in names:
         for n in levels:
             config = preset(name, num_steps=num_steps, num_levels=n, rectifiers=rectifiers)
-            found[f"{name} n={config.num_levels}"] = config
-    return found
+            chosen[f"{name} n={config.num_levels}"] = config
+    return chosen
 
 
-def has_rectifiers(model: nn.Module) -> bool:
-    """Whether a model is one of ReLUs, and not a Transformer with other units."""
-    kinds = (nn.ReLU, nn.ReLU6, nn.Hardtanh)
-    return any(isinstance(m, kinds) for m in model.modules())
+def has_rectifiers(model: nn.Module, batches: Iterable[Any], *, regions: Sequence[str] | None = None) -> bool:
+    """Whether a model, as it is planned for the first of the batches, has rectifying neurons.
+
+    The presets iterate thresholds where there are any, and take quantiles at the other sites of such a model.
+    """
+    quick = Config(num_steps=1, thresholds="quantile")  # its thresholds are thrown away
+    network = convert(model, islice(batches, 1), quick, regions=regions)
+    return any(site.is_rectifier for site in network.sites.values())
 
 
 def _slug(name: str) -> str:

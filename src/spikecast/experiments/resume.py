@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from spikecast import distributed
 from spikecast.errors import ConfigError, DataError
@@ -58,11 +58,11 @@ class Journal:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"cannot write to {folder}: {error.strerror}; give another folder") from error
-        self.file: Any = None
+        self.file: TextIO | None = None
 
     def read(self) -> dict[int, Record]:
         """What all processes of all runs before have finished."""
-        found: dict[int, Record] = {}
+        finished: dict[int, Record] = {}
         for path in sorted(self.folder.glob("records-*.jsonl")):
             lines = list(_lines(path))
             if not lines:
@@ -72,8 +72,8 @@ class Journal:
                     f"{path} holds records of another job ({_difference(lines[0].get('job'), self.job)}); "
                     "give another folder, or remove it to start anew"
                 )
-            found.update((line["batch"], line) for line in lines[1:] if "batch" in line)
-        return found
+            finished.update((line["batch"], line) for line in lines[1:] if "batch" in line)
+        return finished
 
     def write(self, record: Record) -> None:
         """Add a finished batch; it is on the disk when this returns."""
@@ -84,13 +84,8 @@ class Journal:
             if torn:
                 self.file.write("\n")
             if path.stat().st_size == 0:
-                self._line({"job": self.job})
-        self._line(record)
-
-    def _line(self, value: Any) -> None:
-        self.file.write(json.dumps(value) + "\n")
-        self.file.flush()
-        os.fsync(self.file.fileno())
+                _write(self.file, {"job": self.job})
+        _write(self.file, record)
 
     def close(self) -> None:
         if self.file is not None:
@@ -101,6 +96,12 @@ def _batches(batches: Iterable[Any]) -> Iterator[Any]:
     if not isinstance(batches, Iterable):
         raise DataError(f"the data is a {type(batches).__name__}; give a loader or a list of batches")
     return iter(batches)
+
+
+def _write(file: TextIO, value: Any) -> None:
+    file.write(json.dumps(value) + "\n")
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -61,7 +61,7 @@ class Sweep:
         """The front."""
         rows = [("setting", "T", self.metric, "energy over the ANN's")]
         rows += [(p.name, str(p.num_steps), f"{p.metric:.2%}", f"{p.energy:.1%}") for p in self.front]
-        return f"{columns(rows, 60)}\n{len(self.front)} of {len(self.points)} settings are beaten by none"
+        return f"{columns(rows)}\n{len(self.front)} of {len(self.points)} settings are beaten by none"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
@@ -72,25 +72,28 @@ class Sweep:
 
 def grid(base: Config, settings: Mapping[str, Sequence[Any]]) -> dict[str, Config]:
     """Every combination of some settings; combinations that make no sense are left out, if any does."""
-    found: dict[str, Config] = {}
+    configs: dict[str, Config] = {}
     reason: ConfigError | None = None
     for values in itertools.product(*settings.values()):
         chosen = dict(zip(settings, values, strict=True))
         try:
-            found[" ".join(f"{k}={v}" for k, v in chosen.items()) or "default"] = dataclasses.replace(base, **chosen)
+            configs[" ".join(f"{k}={v}" for k, v in chosen.items()) or "default"] = dataclasses.replace(base, **chosen)
         except ConfigError as error:
             reason = error
-    if not found and reason is not None:
+    if not configs and reason is not None:
         raise reason
-    return found
+    return configs
 
 
 def sweep_of(comparison: Comparison) -> Sweep:
     """Every step of every entry of a comparison is a point: the answer after t steps costs the energy up to t."""
     points = []
-    for name, (_, found) in comparison.entries.items():
-        if found.energy is None:
-            raise ConfigError("a sweep needs the energy; compare with a preset of costs")
-        figures = zip(found.steps[comparison.metric], found.energy.ratio, strict=True)
-        points += [Point(name, t, metric, energy) for t, (metric, energy) in enumerate(figures, 1)]
+    for name, (_, evaluation) in comparison.entries.items():
+        energy = evaluation.energy
+        if energy is None:
+            raise ConfigError("a sweep needs the energy; compare with costs")
+        if energy.ratio is None:
+            raise ConfigError(f"a sweep needs the energy over the ANN's: {energy.missing or 'it has no products'}")
+        figures = zip(evaluation.steps[comparison.metric], energy.ratio, strict=True)
+        points += [Point(name, t, metric, share) for t, (metric, share) in enumerate(figures, 1)]
     return Sweep(comparison.metric, points)

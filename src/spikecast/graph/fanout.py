@@ -6,37 +6,60 @@ Arguments come with tensors as their shapes (torch.Size), so that nothing has to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from spikecast.graph.program import Node, resolve
+from spikecast.errors import ModelError
+from spikecast.graph.program import Node, Ref, replace_refs, resolve
+from spikecast.graph.roles import ADDED
 
 # Matrix products in which every entry of a factor is used equally often.
 UNIFORM = frozenset(f"aten.{name}" for name in ("linear", "matmul", "mm", "bmm", "mv", "addmm", "baddbmm"))
-ADDED = frozenset(("aten.addmm", "aten.baddbmm"))  # what is added to the product comes first
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """What becomes of one data input of a weighted op.
+
+    taps, factor  their product says how many products each entry takes part in; the taps are int64 and broadcast
+                  against the input. Those of a convolution are of one filter, the factor is the number of filters.
+    products      multiply-accumulates of the whole op
+    """
+
+    taps: Tensor
+    factor: int
+    products: int
 
 
 def is_convolution(node: Node) -> bool:
     return node.op.startswith("aten.conv")
 
 
-def fan_out(node: Node, args: Sequence[Any], position: int) -> tuple[Tensor, int]:
-    """For the tensor at `position` among those of the arguments: taps, int64 that broadcast against it, and a factor.
-
-    The taps of a convolution are those of one filter, the factor is the number of filters.
-    """
+def fan_out(node: Node, args: Sequence[Any], position: int) -> FanOut:
+    """The fan-out of the tensor at `position` among those of the arguments."""
     if is_convolution(node):
-        return _convolution(node, args)
+        taps, filters = _convolution(node, args)
+        return FanOut(taps, filters, int(taps.sum()) * filters * (math.prod(args[0]) // max(taps.numel(), 1)))
     if node.op in UNIFORM:
-        return torch.ones((), dtype=torch.int64), products(node, args) // max(math.prod(args[position]), 1)
-    return _by_gradient(node, args, position), 1
+        number = _products(node, args)
+        return FanOut(torch.ones((), dtype=torch.int64), number // max(math.prod(args[position]), 1), number)
+    taps = _by_gradient(node, args, position)
+    return FanOut(taps, 1, int(taps.sum()))
 
 
-def products(node: Node, args: Sequence[Any]) -> int:
+def all_arguments(node: Node, look_up: Callable[[Ref], Any]) -> list[Any]:
+    """All arguments of an op by position, those left out too."""
+    schema = [a for a in resolve(node.target)._schema.arguments if not a.kwarg_only]  # type: ignore[attr-defined]
+    given = [node.argument(i, a.name, a.default_value) for i, a in enumerate(schema)]
+    return list(replace_refs(given, look_up))
+
+
+def _products(node: Node, args: Sequence[Any]) -> int:
     """All products of a matrix product in `UNIFORM`."""
     left, right = (tuple(shape) for shape in args[node.op in ADDED :][:2])
     if node.op == "aten.linear":
@@ -69,10 +92,16 @@ def _taps(target: str, sizes: tuple[int, ...], kernel: tuple[int, ...], settings
 
 def _by_gradient(node: Node, args: Sequence[Any], position: int) -> Tensor:
     """Of any op that is linear in the tensor: with ones for all others, the gradient of the sum counts products."""
-    with torch.enable_grad():
-        ones = _ones(list(args))
-        x = _tensors(ones)[position].requires_grad_()
-        (taps,) = torch.autograd.grad(resolve(node.target)(*ones).sum(), x)
+    try:
+        with torch.enable_grad():
+            ones = _ones(list(args))
+            x = _tensors(ones)[position].requires_grad_()
+            (taps,) = torch.autograd.grad(resolve(node.target)(*ones).sum(), x)
+    except RuntimeError as error:  # an op that a user registered
+        raise ModelError(
+            f"the products of {node.op} cannot be counted: it has no gradient; give it one with "
+            "torch.library.register_autograd, or register it as nonlinear"
+        ) from error
     return taps.round().long()
 
 

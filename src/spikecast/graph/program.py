@@ -89,7 +89,7 @@ class Node:
     @property
     def op(self) -> str:
         """The op without its overload: aten.add for aten.add.Tensor."""
-        return self.target.rsplit(".", 1)[0] if self.target.startswith("aten.") else self.target
+        return self.target.rsplit(".", 1)[0] if self.target.count(".") == 2 else self.target
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """One argument, wherever it was given."""

@@ -1,4 +1,4 @@
-"""What each op means for a spiking network: one table, one line per op.
+"""What each op means for a spiking network: one table, one line per op, which `register_op` extends.
 
 An op that is not here is treated as NONLINEAR and reported as unknown; nothing is left out silently.
 """
@@ -6,11 +6,15 @@ An op that is not here is treated as NONLINEAR and reported as unknown; nothing 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any
 
-from spikecast.graph.program import NEURON, Meta, Node, Ref
+import torch
+
+from spikecast.errors import ConfigError
+from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Ref
 
 
 class Role(Enum):
@@ -73,9 +77,68 @@ ROLES: dict[str, Role] = _table(
         """,
     }
 )
+BUILT_IN = frozenset(ROLES)
+SAVABLE: set[str] = {*BUILT_IN}  # what a saved file may hold: a list of its own, not the table of roles
+ADDED = frozenset(("aten.addmm", "aten.baddbmm", "aten.addbmm"))  # what is added to the product comes first
 
+_INTERVALS: dict[str, tuple[float, float]] = {}  # of rectifiers that a user registered
 _FACTORIES = {"aten.new_ones", "aten.new_zeros", "aten.new_full", "aten.zeros_like", "aten.ones_like", "aten.full_like"}
 _PADS = {"aten.pad", "aten.constant_pad_nd"}
+
+
+def register_op(
+    name: str, role: Role | str, *, interval: tuple[float, float] | None = None, savable: bool = False
+) -> None:
+    """Teach an op such as "aten.foo" or "mylib.foo": what it means for networks that are converted from now on.
+
+    `role` is a Role or its name. A RECTIFIER is the clamp to `interval` = (low, high), which holds 0. `savable` lets
+    this process load saved networks that hold the op; it then runs on what a file gives it.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", str(name)):
+        raise ConfigError(f"register_op: {name!r} is no op; give its namespace and name, as in 'aten.foo'")
+    if name in BUILT_IN:
+        raise ConfigError(f"register_op: {name} is known as {ROLES[name].value}; only other ops can be taught")
+    space, _, op = name.partition(".")
+    if getattr(getattr(torch.ops, space), op, None) is None:
+        raise ConfigError(f"register_op: this torch ({torch.__version__}) has no op {name}; define it first")
+    chosen = _role_named(role)
+    bounds = _checked_interval(interval, chosen)
+    ROLES[name] = chosen
+    _INTERVALS.pop(name, None)
+    if bounds is not None:
+        _INTERVALS[name] = bounds
+    (SAVABLE.add if savable else SAVABLE.discard)(name)
+
+
+def unregister_op(name: str) -> None:
+    """Forget what `register_op` taught."""
+    if name not in BUILT_IN:
+        ROLES.pop(name, None)
+        _INTERVALS.pop(name, None)
+        SAVABLE.discard(name)
+
+
+def _role_named(role: Role | str) -> Role:
+    chosen = Role.__members__.get(role.upper()) if isinstance(role, str) else role
+    if not isinstance(chosen, Role) or chosen is Role.NEURON:
+        names = ", ".join(r.value for r in Role if r is not Role.NEURON)
+        raise ConfigError(f"register_op: role={role!r} is not one of {names}")
+    return chosen
+
+
+def _checked_interval(interval: Any, role: Role) -> tuple[float, float] | None:
+    if (interval is not None) != (role is Role.RECTIFIER):
+        raise ConfigError(f"register_op: interval={interval!r} with the role {role.value}; only a rectifier has one")
+    if interval is None:
+        return None
+    numbers = isinstance(interval, tuple | list) and len(interval) == 2
+    if not numbers or not all(isinstance(bound, int | float) for bound in interval) or not _holds_zero(*interval):
+        raise ConfigError(f"register_op: interval={interval!r} is not (low, high) with low <= 0 <= high, low < high")
+    return float(interval[0]), float(interval[1])
+
+
+def _holds_zero(low: float, high: float) -> bool:
+    return low <= 0 <= high and low < high
 
 
 def role_of(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Role | None:
@@ -88,7 +151,7 @@ def role_of(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Rol
     if node.is_size:
         return Role.CONTROL
     active = activations(node, metas, still)
-    if node.target == "getitem":
+    if node.target == GETITEM:
         return Role.SHAPE if active or _is_tuple_of_floats(metas.get(node.args[0].name)) else Role.CONTROL
     role = ROLES.get(node.op)
     if node.op in _FACTORIES or (not active and node.op != "aten.embedding" and role is not None):
@@ -102,22 +165,23 @@ def role_of(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Rol
 
 def _by_operands(node: Node, role: Role, active: list[str]) -> Role:
     """Where the number of activations among the operands decides."""
-    if role is Role.MATMUL:
-        operands = [r.name for r in matmul_operands(node)]
-        return Role.MATMUL if sum(name in active for name in operands) > 1 else Role.SYNAPSE
+    if role in (Role.MATMUL, Role.SYNAPSE):
+        return _weighted(node, role, active)
     if role in (Role.SUM, Role.PRODUCT) and len(active) < 2:
         return Role.AFFINE
     if node.op == "aten.div" and isinstance(node.args[0], Ref) and active == [node.args[0].name]:
         return Role.NONLINEAR if node.kwargs.get("rounding_mode") else Role.AFFINE
     if node.op in _PADS and _pads_with_other_than_zero(node):
         return Role.AFFINE
-    if role is Role.SYNAPSE and any(r.name in active for r in _weights(node)):
-        return Role.NONLINEAR  # a convolution whose kernel is itself an activation
     return role
 
 
-def _weights(node: Node) -> list[Ref]:
-    return [a for a in node.args[1:2] if isinstance(a, Ref)]
+def _weighted(node: Node, role: Role, active: list[str]) -> Role:
+    if role is Role.SYNAPSE:
+        kernel = [a.name for a in node.args[1:2] if isinstance(a, Ref)]
+        return Role.NONLINEAR if kernel and kernel[0] in active else Role.SYNAPSE
+    number = sum(r.name in active for r in matmul_operands(node))
+    return (Role.AFFINE, Role.SYNAPSE, Role.MATMUL)[min(number, 2)]  # none: only what is added is an activation
 
 
 def activations(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> list[str]:
@@ -155,9 +219,9 @@ def interval(node: Node) -> tuple[float, float] | None:
             if node.args[2] != low:
                 return None
         case _:
-            return None
+            return _INTERVALS.get(node.op)
     low, high = -math.inf if low is None else low, math.inf if high is None else high
-    if not all(isinstance(bound, int | float) for bound in (low, high)) or not low <= 0 <= high or low == high:
+    if not all(isinstance(bound, int | float) for bound in (low, high)) or not _holds_zero(low, high):
         return None
     return float(low), float(high)
 
@@ -166,18 +230,8 @@ def matmul_operands(node: Node) -> list[Ref]:
     """The two factors of a matrix product, whatever is added to it."""
     if node.op == "aten.einsum":
         return [r for r in node.args[1] if isinstance(r, Ref)]
-    first = 1 if node.op in ("aten.baddbmm", "aten.addmm", "aten.addbmm") else 0
+    first = int(node.op in ADDED)
     return [r for r in node.args[first : first + 2] if isinstance(r, Ref)]
-
-
-def synapse_input(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Ref:
-    """The data input of a weighted op."""
-    if ROLES.get(node.op) is Role.MATMUL:
-        active = set(activations(node, metas, still))
-        return next(r for r in matmul_operands(node) if r.name in active)
-    first = node.args[0]
-    assert isinstance(first, Ref)
-    return first
 
 
 def _pads_with_other_than_zero(node: Node) -> bool:

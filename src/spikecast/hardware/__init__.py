@@ -2,16 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from spikecast.hardware.circuit.circuit import Circuit
-from spikecast.hardware.events.files import load_events
-from spikecast.hardware.events.recording import record_events, stream_events
-from spikecast.hardware.events.stream import Events
-from spikecast.hardware.integer.network import IntegerNetwork
+from spikecast.hardware import events
+from spikecast.hardware.circuit import Circuit
+from spikecast.hardware.events import Events, load_events, record_events, stream_events
+from spikecast.hardware.integer import IntegerNetwork
 from spikecast.hardware.nir import check_nir, export_nir, load_nir
 from spikecast.hardware.twin.twin import Trace, Twin, twin
 
 if TYPE_CHECKING:
-    from spikecast.hardware.events.simulator import Simulator
+    from spikecast.hardware.events import Simulator
 
 __all__ = [
     "Circuit",
@@ -31,9 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the simulator, and with it the compiler of its loops, when it is first used."""
+    """The simulator, which is imported when it is first used."""
     if name == "Simulator":
-        from spikecast.hardware.events.simulator import Simulator
-
-        return Simulator
-    raise AttributeError(f"module 'spikecast.hardware' has no attribute {name!r}")
+        return events.Simulator
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

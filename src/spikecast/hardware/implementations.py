@@ -71,10 +71,10 @@ def expanded_weight(
     """
     wires = axis_values(form, num_levels, weight.dtype).to(weight.device)
     channels = weight.shape[axis] * (groups if axis == 1 else 1)
-    base = threshold.to(weight.dtype).flatten().expand(channels)  # a layer's one threshold is that of each channel
+    own = threshold.to(weight.dtype).flatten().expand(channels)  # a layer's one threshold is that of each channel
     if axis == 1:  # a filter of group g reads the channels of group g
-        base = base.reshape(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
+        own = own.reshape(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
     shape = [*weight.shape[: axis + 1], *([1] * (weight.dim() - axis - 1))]
-    scaled = weight * base.reshape(shape if axis == 1 else [channels, *([1] * (weight.dim() - 1))])
+    scaled = weight * own.reshape(shape if axis == 1 else [channels, *([1] * (weight.dim() - 1))])
     factors = wires.reshape(-1, *([1] * (weight.dim() - axis - 1)))
     return (scaled.unsqueeze(axis + 1) * factors).flatten(axis, axis + 1)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
-from spikecast.kernels.count import Count, Counts, count_levels
+from spikecast.kernels.count import Count, Counts, Encoded, count_levels
 from spikecast.kernels.layout import broadcasts
-from spikecast.theory.neuron import Encoded, Neuron
+from spikecast.theory.neuron import Neuron
 from spikecast.theory.neuron import encode as encode_eager
 
-__all__ = ["Backend", "Count", "Counts", "encode", "encode_counted"]
+__all__ = ["Backend", "Count", "Counts", "Encoded", "encode"]
 
 Backend = Literal["auto", "eager", "fused"]
 
@@ -31,62 +31,31 @@ def encode(
     state: Tensor | None = None,
     start: int = 1,
     want_levels: bool = False,
+    count: Count | None = None,
     backend: Backend = "auto",
     overwrite: bool = False,
 ) -> Encoded:
     """`theory.neuron.encode` by the fastest means there is for the tensor's device, or by the one that is named.
 
-    With `overwrite` the estimates may take the place of the inputs, which the caller does not need any more.
+    With `count` the spikes are counted, without a tensor of levels where the kernel is fused. With `overwrite` the
+    estimates may take the place of the inputs, which the caller does not need any more.
     """
+    run: dict[str, Any] = {"state": state, "start": start}
     if not _is_fused(inputs, threshold, state, start, backend):
-        return encode_eager(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)
-    return _encode_fused(inputs, threshold, neuron, state, start, want_levels, None, overwrite)[0]
-
-
-def encode_counted(
-    inputs: Tensor,
-    threshold: Tensor,
-    neuron: Neuron,
-    count: Count,
-    *,
-    state: Tensor | None = None,
-    start: int = 1,
-    want_levels: bool = False,
-    backend: Backend = "auto",
-    overwrite: bool = False,
-) -> tuple[Encoded, Counts]:
-    """`encode`, and how many spikes there were, without a tensor of spikes where the kernel is fused."""
-    if _is_fused(inputs, threshold, state, start, backend):
-        encoded, counts = _encode_fused(inputs, threshold, neuron, state, start, want_levels, count, overwrite)
-        assert counts is not None
-        return encoded, counts
-    encoded = encode_eager(inputs, threshold, neuron, state=state, start=start, want_levels=True)
-    assert encoded.levels is not None
-    counts = count_levels(encoded.levels, encoded.estimates, count)
-    return Encoded(encoded.estimates, encoded.levels if want_levels else None), counts
-
-
-def _encode_fused(
-    inputs: Tensor,
-    threshold: Tensor,
-    neuron: Neuron,
-    state: Tensor | None,
-    start: int,
-    want_levels: bool,
-    count: Count | None,
-    overwrite: bool = False,
-) -> tuple[Encoded, Counts | None]:
-    """The fused form of the tensor's device, whose compiler is imported with it."""
-    if inputs.is_cpu:
+        out = encode_eager(inputs, threshold, neuron, want_levels=want_levels or count is not None, **run)
+        if count is None or out.levels is None:
+            return Encoded(out.estimates, out.levels, None)
+        return Encoded(
+            out.estimates, out.levels if want_levels else None, count_levels(out.levels, out.estimates, count)
+        )
+    run |= {"want_levels": want_levels, "count": count}
+    if inputs.is_cpu:  # a kernel's compiler is imported with it
         from spikecast.kernels import cpu
 
-        return cpu.encode(
-            inputs, threshold, neuron,
-            state=state, start=start, want_levels=want_levels, count=count, overwrite=overwrite,
-        )  # fmt: skip
+        return cpu.encode(inputs, threshold, neuron, overwrite=overwrite, **run)
     from spikecast.kernels import cuda
 
-    return cuda.encode(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels, count=count)
+    return cuda.encode(inputs, threshold, neuron, **run)
 
 
 def _is_fused(inputs: Tensor, threshold: Tensor, state: Tensor | None, start: int, backend: Backend) -> bool:

@@ -37,6 +37,14 @@ class Counts(NamedTuple):
     held: Tensor | None
 
 
+class Encoded(NamedTuple):
+    """What a neuron's receivers hold after each step; its signed levels and the counts, where they were asked for."""
+
+    estimates: Tensor
+    levels: Tensor | None
+    counts: Counts | None
+
+
 def count_levels(levels: Tensor, estimates: Tensor, count: Count) -> Counts:
     """The counts of levels and estimates [T, ...] that are at hand: the definition, and the way without a kernel."""
     fan_out, axis = resolve(count, levels[0])

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from spikecast.kernels import _loops
-from spikecast.kernels.count import Count, Counts
+from spikecast.kernels.count import Count, Counts, Encoded
 from spikecast.kernels.layout import Walk, arranged, in_place
 from spikecast.kernels.operands import operands
 from spikecast.theory import firing
-from spikecast.theory.neuron import Encoded, Neuron
+from spikecast.theory.neuron import Neuron
 
 BLOCK = 4096  # neurons whose steps are computed together: what they hold stays in cache from step to step
 TABLE = 1 << 15  # thresholds times steps that are divided once for all rows: they stay in the second-level cache
@@ -40,7 +40,7 @@ def encode(
     want_levels: bool = False,
     count: Count | None = None,
     overwrite: bool = False,
-) -> tuple[Encoded, Counts | None]:
+) -> Encoded:
     """`theory.neuron.encode` to the bit, on arguments that `kernels.encode` has checked."""
     inputs, held, fan_out, axis, way = operands(inputs, state, threshold, count)
     shape, inner = tuple(inputs.shape), tuple(inputs.shape[1:])
@@ -64,7 +64,7 @@ def encode(
     )
     if has_nan:
         firing.refuse_nan(torch.tensor(math.nan))
-    return Encoded(outputs, levels), None if counter is None else counter.counts()
+    return Encoded(outputs, levels, None if counter is None else counter.counts())
 
 
 class Work:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from spikecast.kernels import _triton
-from spikecast.kernels.count import Count, Counts
+from spikecast.kernels.count import Count, Counts, Encoded
 from spikecast.kernels.layout import Walk, arranged, in_place
 from spikecast.kernels.operands import operands
 from spikecast.theory import firing
-from spikecast.theory.neuron import Encoded, Neuron
+from spikecast.theory.neuron import Neuron
 
 TILE = 1024  # neurons of a program: eight for each thread of four warps, so that halves are moved 16 bytes at a time
 SMALL_TILE = 256  # where there are few neurons, to have work for more multiprocessors
@@ -33,7 +33,7 @@ def encode(
     start: int = 1,
     want_levels: bool = False,
     count: Count | None = None,
-) -> tuple[Encoded, Counts | None]:
+) -> Encoded:
     """`theory.neuron.encode` to the bit, on arguments that `kernels.encode` has checked."""
     inputs, held, fan_out, axis, way = operands(inputs, state, threshold, count, stop_at_sum=True)
     shape, inner = tuple(inputs.shape), tuple(inputs.shape[1:])
@@ -68,7 +68,7 @@ def encode(
         )
     if has_nan.item():
         firing.refuse_nan(torch.tensor(math.nan, device="cpu"))
-    return Encoded(outputs, levels), None if counter is None else counter.counts()
+    return Encoded(outputs, levels, None if counter is None else counter.counts())
 
 
 class Counter:

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from spikecast.batches import InputFunction, samples_in
-from spikecast.errors import DataError
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.structure import flatten
+from spikecast.kernels import Encoded
 from spikecast.measure.run import bound_calls
+from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
 from spikecast.text import columns
-from spikecast.theory.neuron import Encoded
 
 HIGH = 0.01  # a share of clipped or silent neurons that is worth a word
 
@@ -149,15 +149,14 @@ class _Compared(NeuronStates):
 @torch.no_grad()
 def agreement(
     model: nn.Module,
-    snn: SpikingNetwork,
+    snn: Network,
     batches: Iterable[Any],
     *,
     num_steps: int | None = None,
     inputs: InputFunction | None = None,
 ) -> Agreement:
     """Compare the spiking network with the model it was made from, on some batches."""
-    if not isinstance(snn, SpikingNetwork):
-        raise DataError("agreement needs a network that was converted whole; take the regions' own, snn.networks[name]")
+    snn = snn.whole("agreement")
     total = snn.config.steps_or(num_steps)
     comparison, samples = _Comparison(snn, total), 0
     answers = _Answers(total)

@@ -58,13 +58,15 @@ class Evaluation:
             row += [] if self.agreement is None else [f"{self.agreement[t]:.2%}"]
             if self.energy is not None:
                 e = self.energy
-                row += [si(e.snn[t], "J"), f"{e.ratio[t]:.1%}", f"{e.spikes_per_neuron[t]:.3f}"]
+                row += [si(e.snn[t], "J"), e.ratio_text(t + 1), f"{e.spikes_per_neuron[t]:.3f}"]
             rows.append(row)
         if self.ann is not None:
             ann = ["ANN", *(f"{self.ann[name]:.2%}" for name in names), *("" for _ in extra)]
-            rows.append([*ann, *([] if self.energy is None else [si(self.energy.ann, "J"), "", ""])])
-        priced = "" if self.energy is None else f"; energy per sample, costs: {self.energy.preset}"
-        return f"{columns(rows)}\n{self.samples} samples{priced}"
+            rows.append([*ann, *([] if self.energy is None else [self.energy.ann_text, "", ""])])
+        notes = [f"{self.samples} samples"]
+        if self.energy is not None:
+            notes += filter(None, [f"energy per sample, costs: {self.energy.costs_name}", self.energy.missing])
+        return f"{columns(rows)}\n{'; '.join(notes)}"
 
 
 class Evaluator:
@@ -79,14 +81,14 @@ class Evaluator:
         task: str | Task = "classification",
         *,
         model: nn.Module | None = None,
-        preset: str | Costs | None = "paper",
+        costs: str | Costs | None = "paper",
         num_steps: int | None = None,
         inputs: InputFunction | None = None,
         targets: Callable[[Any], Any] | None = None,
     ) -> None:
         self.task, self.model, self.inputs, self.targets = task_named(task), model, inputs, targets
         self.name = task if isinstance(task, str) else type(task).__name__
-        self.costs = None if preset is None else costs_named(preset)
+        self.costs = None if costs is None else costs_named(costs)
         self._snn = snn
         self.num_steps = self.snn.config.num_steps if num_steps is None else num_steps
 
@@ -149,18 +151,18 @@ def evaluate(
     task: str | Task = "classification",
     *,
     model: nn.Module | None = None,
-    preset: str | Costs | None = "paper",
+    costs: str | Costs | None = "paper",
     num_steps: int | None = None,
     inputs: InputFunction | None = None,
     targets: Callable[[Any], Any] | None = None,
 ) -> Evaluation:
     """Run batches of (input, target) and score the answer after each step; with the `model`, beside it.
 
-    `task` is "classification", "detection", "segmentation" or your own `Task`; `preset` prices the operations (None
+    `task` is "classification", "detection", "segmentation" or your own `Task`; `costs` price the operations (None
     leaves energy out); `inputs` and `targets` pick those out of a batch.
     """
     evaluator = Evaluator(
-        snn, task, model=model, preset=preset, num_steps=num_steps, inputs=inputs, targets=targets
+        snn, task, model=model, costs=costs, num_steps=num_steps, inputs=inputs, targets=targets
     )  # fmt: skip
     return evaluator.result([evaluator.measure(i, batch) for i, batch in enumerate(data)])
 

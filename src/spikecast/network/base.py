@@ -178,8 +178,14 @@ class Network(nn.Module, ABC):
     # -- other views of it
 
     @abstractmethod
+    def whole(self, purpose: str) -> SpikingNetwork:
+        """The network, if it was captured whole; a refusal that names the purpose where it was converted by region."""
+
     def twin(self, dtype: torch.dtype | None = None) -> Twin:
         """The same network in the spike view: signals on every wire, step by step, as hardware would run it."""
+        from spikecast.hardware.twin.twin import Twin
+
+        return Twin(self.whole("a twin"), dtype)
 
     def save(self, path: str | Path) -> None:
         """Write the network to one file that `spikecast.load` reads."""

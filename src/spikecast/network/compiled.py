@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from spikecast.errors import ConfigError, ModelError
+from spikecast.errors import ConfigError, ModelError, first_line
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.program import Program
 from spikecast.kernels import encode
@@ -60,8 +60,7 @@ def run_compiled(
         found = iter(made.function(*tensors))
     except torch._dynamo.exc.BackendCompilerFailed as error:
         del network.compiled[key]
-        reason = str(error).strip().splitlines()[0]
-        raise ModelError(f"torch.compile failed ({reason}); run without compile=True") from error
+        raise ModelError(f"torch.compile failed ({first_line(error)}); run without compile=True") from error
     return [next(found) if isinstance(leaf, Tensor) else leaf for leaf in made.leaves], made.places
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from spikecast.graph.program import Meta, Program
-from spikecast.graph.roles import Role
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,5 @@ class Plan:
 
     program: Program
     sites: Mapping[str, Site]
-    roles: Mapping[str, Role | None]
     fed: Mapping[str, str]  # weighted op -> "spikes", "analog input", "analog (override)", "analog"
     moved: Mapping[str, str]  # rectifier that moved behind a pool -> site

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +27,6 @@ from spikecast.network.base import Network, StatesOf
 from spikecast.network.report import Report
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates, Recorded
-
-if TYPE_CHECKING:
-    from spikecast.hardware.twin.twin import Twin
 
 # What a region does when it is called: (region, its graph, the number of the call in this step) -> run and observer.
 Part = Callable[["Region", Program, int], tuple[Execution, Observer]]
@@ -194,9 +191,11 @@ class RegionNetwork(Network):
             steps.append({site: item for recorded in first for site, item in recorded.items()})
         return Recorded.in_time(steps)
 
-    def twin(self, dtype: torch.dtype | None = None) -> Twin:
-        names = ", ".join(map(repr, self.networks))
-        raise ModelError(f"the Python around the regions has no spike view; take a region's: networks[{names}].twin()")
+    def whole(self, purpose: str) -> SpikingNetwork:
+        one = next(iter(self.networks))
+        raise ModelError(
+            f"{purpose} needs a network that was converted whole; take a region's, as snn.networks[{one!r}]"
+        )
 
     def extra_repr(self) -> str:
         return f"regions {', '.join(self.networks)}; T={self.config.num_steps}"

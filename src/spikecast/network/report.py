@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from spikecast.errors import StrictError
-from spikecast.graph.macs import macs
-from spikecast.graph.program import NEURON, Program
+from spikecast.graph.program import GETITEM, NEURON, Node, Program
 from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan
+from spikecast.text import columns
 
 _STATUS = {
     Role.SHAPE: ("shape", "moves or averages"),
@@ -23,7 +23,7 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One op: `status` is spiking, graded, affine, shape, analog or unknown."""
+    """One op: `status` is spiking, graded, affine, shape, analog or unknown; `macs` is None where nobody counts."""
 
     op: str
     scope: str
@@ -31,7 +31,7 @@ class Row:
     status: str
     why: str
     site: str | None
-    macs: int
+    macs: int | None
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,20 @@ class Report:
 
     @property
     def total_macs(self) -> int:
-        """Multiply-accumulates of the ANN for one sample."""
-        return sum(row.macs for row in self.rows)
+        """Multiply-accumulates of the ANN for one sample, borders exact, as far as they are counted."""
+        return sum(row.macs or 0 for row in self.rows)
 
     @property
-    def spiking_share(self) -> float:
-        """Share of them that is fed by spikes."""
-        return sum(r.macs for r in self.rows if r.status == "spiking") / max(self.total_macs, 1)
+    def spiking_share(self) -> float | None:
+        """Share of them that is fed by spikes; None where an op has products that nobody counts."""
+        if self.uncounted:
+            return None
+        return sum(row.macs or 0 for row in self.rows if row.status == "spiking") / max(self.total_macs, 1)
+
+    @property
+    def uncounted(self) -> list[Row]:
+        """Ops with products that nobody counts, such as an LSTM."""
+        return [row for row in self.rows if row.macs is None]
 
     @property
     def unknown(self) -> list[Row]:
@@ -78,28 +85,27 @@ class Report:
         """One line."""
         counts = Counter(row.status for row in self.rows)
         parts = ", ".join(f"{counts[s]} {s}" for s in ("spiking", "graded", "affine", "shape", "analog", "unknown"))
-        return (
-            f"{self.num_sites} neuron sites; ops: {parts}; "
-            f"{self.spiking_share:.1%} of {self.total_macs / 1e6:,.1f} M MACs are fed by spikes"
-        )
+        share, total = self.spiking_share, f"{self.total_macs / 1e6:,.1f} M MACs"
+        fed = f"{total} and those of {_named(self.uncounted)}, which are not counted"
+        if share is not None:
+            fed = f"{share:.1%} of {total} are fed by spikes"
+        return f"{self.num_sites} neuron sites; ops: {parts}; {fed}"
 
     def __str__(self) -> str:
-        rows = [("op", "where", "becomes", "MACs", "site", "why")]
+        rows = [("op", "where", "becomes", "MACs", "why", "site")]
         for row in self.rows:
-            size = f"{row.macs / 1e6:.2f} M" if row.macs else ""
+            size = "not counted" if row.macs is None else f"{row.macs / 1e6:.2f} M" if row.macs else ""
             name = row.target.removeprefix("aten.").rsplit(".", 1)[0]
-            rows.append((name, row.scope, row.status, size, row.site or "", row.why))
-        widths = [min(max(len(r[i]) for r in rows), 44) for i in range(6)]
-        lines = ["  ".join(cell[:44].ljust(w) for cell, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-        return "\n".join([*lines, "", self.summary(), *self.notes])
+            rows.append((name, row.scope, row.status, size, row.why, row.site or ""))
+        return "\n".join([columns(rows), "", self.summary(), *self.notes])
 
     def refuse_analog(self) -> None:
         """strict=True: stop at unknown ops and at weighted ops that are not fed by spikes."""
         for row in self.rows:
             if row.status == "unknown":
                 raise StrictError(
-                    f"strict: {row.target} in {row.scope!r} is not in the table of roles; add it there if it is one of "
-                    "them, or convert without strict to have it as a graded unit"
+                    f"strict: {row.target} in {row.scope!r} is not in the table of roles; teach it with "
+                    "spikecast.register_op, or convert without strict to have it as a graded unit"
                 )
             if row.status == "analog" and row.macs and row.why != "analog input":
                 raise StrictError(
@@ -109,36 +115,46 @@ class Report:
 
 def report_of(plan: Plan, original: Program, *, foldable: bool = True, notes: tuple[str, ...] = ()) -> Report:
     """The report of a plan; `original` is the program before neurons went in."""
-    metas = original.metas
-    by_source = {n.name: n.kwargs["site"] for n in plan.program.nodes if n.target == NEURON}
+    flow = original.flow
+    sites = {node.name: site for site, node in plan.program.flow.neurons.items()} | dict(plan.moved)
     fed_by = _feeding_sites(plan)
-    still = original.flow.constant
     rows: list[Row] = []
     for node in original.nodes:
-        role = plan.roles[node.name]
-        if role is Role.CONTROL or node.name in still or node.target == "getitem":
+        role = flow.roles[node.name]
+        if role is Role.CONTROL or node.name in flow.constant or node.target == GETITEM:
             continue
-        site = by_source.get(node.name) or plan.moved.get(node.name)
-        cost = macs(node, metas)
-        if role is None:
-            status, why = "unknown", "graded (unknown op)"
-        elif role in (Role.SYNAPSE, Role.MATMUL):
-            why = plan.fed[node.name]
-            status = "spiking" if why == "spikes" else "analog"
-            why = "fed by spikes" if status == "spiking" else why
-            site = fed_by.get(node.name)
-        elif role is Role.RECTIFIER:
-            status, why = ("spiking", "rectifying neuron") if site else ("analog", "analog (override)")
-            if node.name in plan.moved:
-                why = "rectifying neuron, behind the pool"
-        else:
-            status, why = _STATUS[role]
-        rows.append(Row(node.name, node.scope, node.target, status, why, site, cost))
-    return Report(tuple(rows), len(plan.sites), foldable, notes)
+        site = fed_by.get(node.name) if node.name in plan.fed else sites.get(node.name)
+        macs = None if node.name in flow.uncounted else flow.macs.get(node.name, 0)
+        rows.append(Row(node.name, node.scope, node.target, *_status(node, role, plan, site), site, macs))
+    report = Report(tuple(rows), len(plan.sites), foldable, notes)
+    if report.uncounted:
+        missing = f"the products of {_named(report.uncounted)} are not counted: no share and no energy ratio is given"
+        report = replace(report, notes=(*notes, missing))
+    return report
+
+
+def _status(node: Node, role: Role | None, plan: Plan, site: str | None) -> tuple[str, str]:
+    """What an op becomes, and why."""
+    if role is None:
+        return "unknown", "graded (unknown op)"
+    if node.name in plan.fed:
+        why = plan.fed[node.name]
+        return ("spiking", "fed by spikes") if why == "spikes" else ("analog", why)
+    if role is not Role.RECTIFIER:
+        return _STATUS[role]
+    if node.name in plan.moved:
+        return "spiking", "rectifying neuron, behind the pool"
+    return ("spiking", "rectifying neuron") if site else ("analog", "analog (override)")
+
+
+def _named(rows: list[Row]) -> str:
+    """The ops of some rows, each kind once."""
+    return ", ".join(dict.fromkeys(row.target.rsplit(".", 1)[0] for row in rows))
 
 
 def _feeding_sites(plan: Plan) -> dict[str, str | None]:
     """For each op the sites whose spikes it reads, also through ops that only move or average them."""
+    roles = plan.program.flow.roles
     carried: dict[str, list[str]] = {}
     found: dict[str, str | None] = {}
     for node in plan.program.nodes:
@@ -146,6 +162,6 @@ def _feeding_sites(plan: Plan) -> dict[str, str | None]:
         found[node.name] = ", ".join(sites) or None
         if node.target == NEURON:
             carried[node.name] = [node.kwargs["site"]]
-        elif plan.roles.get(node.name) is Role.SHAPE:
+        elif roles[node.name] is Role.SHAPE:
             carried[node.name] = sites
     return found

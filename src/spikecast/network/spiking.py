@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +23,6 @@ from spikecast.network.plan import Plan, Site
 from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
 from spikecast.theory.neuron import Neuron
-
-if TYPE_CHECKING:
-    from spikecast.hardware.twin.twin import Twin
 
 Recapture = Callable[[Sequence[Any], Mapping[str, Any]], Plan]
 
@@ -152,10 +149,8 @@ class SpikingNetwork(Network):
             steps.append(dict(states.recorded))
         return Recorded.in_time(steps)
 
-    def twin(self, dtype: torch.dtype | None = None) -> Twin:
-        from spikecast.hardware.twin.twin import Twin
-
-        return Twin(self, dtype)
+    def whole(self, purpose: str) -> SpikingNetwork:
+        return self
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load weights and thresholds; graphs made for other input forms hold the old weights and are forgotten."""

@@ -11,8 +11,7 @@ from torch import Tensor
 from spikecast.errors import DataError
 from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.run import Execution
-from spikecast.kernels import encode
-from spikecast.theory.neuron import Encoded
+from spikecast.kernels import Encoded, encode
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork

@@ -142,7 +142,7 @@ class _Job:
             config=self.snn.config.to_json(),
             steps=found.steps,
             agreement=found.agreement,
-            energy={preset: _costs(found.energy.under(preset)) for preset in COSTS},
+            energy={costs: _figures(found.energy.under(costs)) for costs in COSTS},
             spikes_per_neuron=found.energy.spikes_per_neuron,
             summary=report.summary(),
             spiking_share=report.spiking_share,
@@ -159,7 +159,7 @@ def _compared(model: nn.Module, snn: SpikingNetwork, first: Call) -> Agreement:
     return agreement(model, snn, [first], inputs=lambda call: call[1] or call[0])
 
 
-def _costs(energy: Energy) -> dict[str, Any]:
+def _figures(energy: Energy) -> dict[str, Any]:
     return {"ann": energy.ann, "snn": energy.snn, "ratio": energy.ratio}
 
 

@@ -16,10 +16,11 @@ class Layer:
 
     node    its name in the graph
     kind    spiking (neurons), synapse (an op that is fed by spikes), graded, analog, affine or shape
+    macs    of one sample; None where nobody counts them
     theta   least, median and largest base threshold of a site
     firing  share of a site's neurons that fire
     error   of a site's estimate against the ANN's activation, relative; `own` is what the site itself adds
-    joules  by preset, of one sample, at each step
+    joules  by the name of the costs, of one sample, at each step
     """
 
     node: str
@@ -29,7 +30,7 @@ class Layer:
     kind: str
     role: str
     neurons: int | None
-    macs: int
+    macs: int | None
     theta: list[float] | None
     firing: list[float] | None
     error: list[float] | None
@@ -88,7 +89,11 @@ class Trace:
 
 @dataclass(frozen=True)
 class NetworkData:
-    """One converted network. `energy` holds, by preset, joules of the ANN (`ann`) and up to each step (`snn`)."""
+    """One converted network.
+
+    `energy` holds, by the name of the costs, joules of the ANN (`ann`), up to each step (`snn`), and their `ratio`.
+    The ratio and the share of products that are fed by spikes are None where an op has products that nobody counts.
+    """
 
     name: str
     config: dict[str, Any]
@@ -97,7 +102,7 @@ class NetworkData:
     energy: dict[str, dict[str, Any]]
     spikes_per_neuron: list[float]
     summary: str
-    spiking_share: float
+    spiking_share: float | None
     layers: list[Layer]
     graph: list[GraphNode]
     traces: list[Trace]

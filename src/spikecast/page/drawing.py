@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spikecast.graph.program import NEURON, Node
-from spikecast.graph.roles import Role, activations, role_of
+from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan
 from spikecast.network.report import Row
 from spikecast.network.spiking import SpikingNetwork
@@ -74,19 +74,14 @@ def drawing(network: SpikingNetwork) -> list[GraphNode]:
 
 def _contracted(plan: Plan) -> tuple[list[tuple[Node, Role | None]], dict[str, str]]:
     """The ops that are drawn with their roles, and for each op that only moves a value, what it moved."""
-    program = plan.program
-    metas, still = program.metas, program.flow.constant
+    flow = plan.program.flow
     drawn: list[tuple[Node, Role | None]] = []
     source: dict[str, str] = {}
-    for node in program.nodes:
-        if node.name in still:
+    for node in plan.program.nodes:
+        if node.name in flow.constant:
             continue
-        if node.target == NEURON:
-            drawn.append((node, Role.RECTIFIER))
-            continue
-        role = role_of(node, metas, still)
-        active = [node.args[0].name] if node.target == "getitem" else activations(node, metas, still)
-        origins = list(dict.fromkeys(source.get(name, name) for name in active))
+        role = flow.roles[node.name]
+        origins = list(dict.fromkeys(source.get(name, name) for name in flow.sources[node.name]))
         if role is Role.SHAPE and len(origins) == 1 and ("mean" not in node.op and "pool" not in node.op):
             source[node.name] = origins[0]
         elif role is not Role.CONTROL:

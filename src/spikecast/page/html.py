@@ -11,12 +11,13 @@ from importlib.resources import files
 from string import Template
 
 from spikecast._version import __version__
+from spikecast.measure.energy.figures import NOT_COUNTED
 from spikecast.page.data import NetworkData, ReportData
 from spikecast.text import si
 
 SCRIPTS = ("base.js", "curves.js", "layers.js", "graph.js", "neurons.js", "examples.js")
 METRICS = {"top1": "Accuracy", "miou": "Mean IoU", "map": "mAP"}
-PRESET = "paper"
+SHOWN = "paper"  # the costs that the page opens with
 
 
 def page(report: ReportData) -> str:
@@ -36,7 +37,7 @@ def page(report: ReportData) -> str:
         figures=_figures(report, metric),
         metric=escape(metric),
         samples=f"{report.samples:,}",
-        preset=PRESET,
+        costs=SHOWN,
         steps=_steps(report),
         command=escape(report.command),
         facts=_facts({"made": report.made.replace("T", " ").replace("+00:00", " UTC"), **report.versions}),
@@ -52,7 +53,7 @@ def embedded(data: object) -> str:
 
 def best_of(report: ReportData) -> NetworkData:
     """The network the head of the page speaks of: the most accurate after its last step, then the cheapest."""
-    return max(report.networks, key=lambda n: (n.steps[report.metric][-1], -n.energy[PRESET]["ratio"][-1]))
+    return max(report.networks, key=lambda n: (n.steps[report.metric][-1], -n.energy[SHOWN]["snn"][-1]))
 
 
 def _read(name: str) -> str:
@@ -65,24 +66,27 @@ def _digest(text: str) -> str:
 
 def _lede(report: ReportData) -> str:
     best = best_of(report)
-    steps, ratio = len(best.agreement), best.energy[PRESET]["ratio"][-1]
+    steps, energy = len(best.agreement), best.energy[SHOWN]
+    spent = f"{si(energy['snn'][-1], 'J')} (the ANN's energy is not counted)"
+    if energy["ratio"] is not None:
+        spent = f"{_percent(energy['ratio'][-1], 0)} of its energy"
     ours, anns = _percent(best.steps[report.metric][-1]), _percent(report.ann[report.metric])
     return (
         f"After <b>{steps} time-steps</b> the spiking network <b>{escape(best.name)}</b> reaches "
         f"<b>{ours}</b> where the ANN has {anns}, agrees with it on {_percent(best.agreement[-1])} of the answers, and "
-        f"spends {_percent(ratio, 0)} of its energy."
+        f"spends {spent}."
     )
 
 
 def _figures(report: ReportData, metric: str) -> str:
     best = best_of(report)
-    energy = best.energy[PRESET]
+    energy = best.energy[SHOWN]
     steps = len(best.agreement)
     rows = (
         (f"{100 * report.ann[report.metric]:.1f}", "%", f"{metric}, ANN"),
         (f"{100 * best.steps[report.metric][-1]:.1f}", "%", f"{metric}, SNN after {steps} steps"),
         (f"{100 * best.agreement[-1]:.1f}", "%", "Agreement of the two"),
-        (*si(energy["snn"][-1], "J").split(" "), f"Energy, SNN; ANN {si(energy['ann'], 'J')}"),
+        (*si(energy["snn"][-1], "J").split(" "), f"Energy, SNN; ANN {_ann_joules(best)}"),
     )
     return "".join(
         f"<div><dt>{escape(what)}</dt><dd>{escape(number)}<small>{escape(unit)}</small></dd></div>"
@@ -96,7 +100,7 @@ def _steps(report: ReportData) -> str:
     chosen = [t for t in range(1, longest + 1) if longest <= 8 or t & (t - 1) == 0 or t == longest]
     heads = "".join(f'<th scope="col"><span class="sr">after step </span>{t}</th>' for t in chosen)
     extra = "".join(f'<th scope="col"{c}>{name}</th>' for name, c in _EXTRA)
-    figure, joules = f"{100 * report.ann[report.metric]:.1f}", si(report.networks[0].energy[PRESET]["ann"], "J")
+    figure, joules = f"{100 * report.ann[report.metric]:.1f}", _ann_joules(report.networks[0])
     blank = "<td></td>" * (len(chosen) - 1)
     ann = f'<th scope="row">ANN</th><td>{figure}</td>{blank}<td class="gap"></td><td>{joules}</td><td></td><td></td>'
     rows = "".join(_step_row(n, i, report, chosen) for i, n in enumerate(report.networks))
@@ -109,11 +113,13 @@ _EXTRA = (("Agreement", ' class="gap"'), ("Energy", ""), ("of ANN", ""), ("Spike
 
 def _step_row(network: NetworkData, i: int, report: ReportData, chosen: Iterable[int]) -> str:
     values = network.steps[report.metric]
-    energy = network.energy[PRESET]
+    energy = network.energy[SHOWN]
     cells = [f"<td>{100 * values[t - 1]:.1f}</td>" if t <= len(values) else "<td>–</td>" for t in chosen]
     cells.append(f'<td class="gap">{_percent(network.agreement[-1])}</td>')
-    costs = (si(energy["snn"][-1], "J"), _percent(energy["ratio"][-1], 0), f"{network.spikes_per_neuron[-1]:.2f}")
-    cells += [f"<td>{text}</td>" for text in costs]
+    ratio = NOT_COUNTED if energy["ratio"] is None else _percent(energy["ratio"][-1], 0)
+    cells += [
+        f"<td>{text}</td>" for text in (si(energy["snn"][-1], "J"), ratio, f"{network.spikes_per_neuron[-1]:.2f}")
+    ]
     return f'<tr><th scope="row"><span class="swatch s{i % 8}"></span>{escape(network.name)}</th>{"".join(cells)}</tr>'
 
 
@@ -124,6 +130,11 @@ def _facts(facts: Mapping[str, str]) -> str:
 def _config(network: NetworkData) -> str:
     text = escape(json.dumps(network.config, indent=1))
     return f"<details><summary>Settings of {escape(network.name)}</summary><pre>{text}</pre></details>"
+
+
+def _ann_joules(network: NetworkData) -> str:
+    energy = network.energy[SHOWN]
+    return NOT_COUNTED if energy["ratio"] is None else si(energy["ann"], "J")
 
 
 def _percent(value: float, digits: int = 1) -> str:

@@ -30,13 +30,13 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def write_plots(report: ReportData, path: str | os.PathLike[str], *, preset: str = "paper") -> Path:
-    """Write the curves as SVG, PDF or PNG, as the file's name says; `preset` prices the energy."""
+def write_plots(report: ReportData, path: str | os.PathLike[str], *, costs: str = "paper") -> Path:
+    """Write the curves as SVG, PDF or PNG, as the file's name says; `costs` price the energy."""
     kind = Path(path).suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise ConfigError(f"{path} ends in none of {', '.join('.' + f for f in FORMATS)}; give such a name")
-    if preset not in COSTS:
-        raise ConfigError(f"preset={preset!r} is not one of {', '.join(COSTS)}; give one of them")
+    if costs not in COSTS:
+        raise ConfigError(f"costs={costs!r} is not one of {', '.join(COSTS)}; give one of them")
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -44,24 +44,26 @@ def write_plots(report: ReportData, path: str | os.PathLike[str], *, preset: str
         raise MissingExtraError("plots need matplotlib; install it with: pip install 'spikecast[report]'") from error
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(6.9, 2.6), layout="constrained")
-        _draw(figure, report, preset)
+        _draw(figure, report, costs)
         out = io.BytesIO()
         date = {"svg": "Date", "pdf": "CreationDate"}.get(kind)
         figure.savefig(out, format=kind, dpi=300, metadata={date: None} if date else None)
     return write_whole(path, out.getvalue())
 
 
-def _draw(figure: Any, report: ReportData, preset: str) -> None:
+def _draw(figure: Any, report: ReportData, costs: str) -> None:
     left, right = figure.subplots(1, 2, sharey=True)
     for i, network in enumerate(report.networks):
         values = [100 * x for x in network.steps[report.metric]]
         look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKS[i % len(MARKS)], "label": network.name}
         left.plot(range(1, len(values) + 1), values, **look)
-        right.plot([100 * x for x in network.energy[preset]["ratio"]], values, **look)
+        ratio = network.energy[costs]["ratio"]
+        if ratio is not None:
+            right.plot([100 * x for x in ratio], values, **look)
     for axes in (left, right):
         axes.axhline(100 * report.ann[report.metric], color="0.35", linewidth=0.8, linestyle=(0, (4, 3)), label="ANN")
     left.set_xlabel("time-steps")
     left.xaxis.get_major_locator().set_params(integer=True)
     left.set_ylabel(f"{report.metric} (%)")
-    right.set_xlabel(f"energy, % of the ANN's ({preset} costs)")
+    right.set_xlabel(f"energy, % of the ANN's ({costs} costs)")
     left.legend(loc="lower right")

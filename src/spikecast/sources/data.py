@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,8 @@ def open_data(
     limit: int | None = None,
     skip_corrupt: bool = False,
     trust: bool = False,
-) -> Any:
-    """The data that a text names; an iterable of batches. A FILE.py runs code and needs `trust`.
+) -> Iterable[Any]:
+    """The batches of the data that a text names. A FILE.py runs code and needs `trust`.
 
     With a `limit`, images are taken at even distances over the set, which lies in the order of its classes. A function
     of one's own is given the `split` if it has a parameter of that name.
@@ -82,7 +82,9 @@ def open_data(
         raise ConfigError(f"batch_size={batch_size}, limit={limit}: both must be at least 1")
     if kind.endswith(".py"):
         function = function_in(spec, "data", trust=trust)
-        batches = function(split=split) if "split" in inspect.signature(function).parameters else function()
+        batches: Iterable[Any] = (
+            function(split=split) if "split" in inspect.signature(function).parameters else function()
+        )
         return batches if limit is None else Limited(batches, limit)
     prepare = preparation or Preparation()
     if spec == "demo:digits":

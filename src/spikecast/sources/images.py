@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.errors import ConfigError, DataError, MissingExtraError
+from spikecast.errors import ConfigError, DataError, MissingExtraError, first_line
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LUMA = (0.299, 0.587, 0.114)  # how bright each colour is, as in ITU-R 601
@@ -98,8 +98,7 @@ def _decoded(path: str | Path, mode: str, what: str) -> Tensor:
         with Image.open(path) as image:
             decoded = image.convert(mode)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        line = next(iter(str(error).splitlines()), type(error).__name__)
-        raise DataError(f"{path} cannot be read as {what} ({line}); repair or remove it") from error
+        raise DataError(f"{path} cannot be read as {what} ({first_line(error)}); repair or remove it") from error
     width, height = decoded.size
     return torch.frombuffer(bytearray(decoded.tobytes()), dtype=torch.uint8).reshape(height, width, -1)
 

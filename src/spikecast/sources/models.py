@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError
+from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError, first_line
 from spikecast.sources.demo import SIZE, demo_network
 from spikecast.sources.images import Preparation
 from spikecast.sources.plugin import function_in
@@ -96,7 +96,7 @@ def _of_program(path: Path, options: dict[str, Any], *, trust: bool) -> Loaded:
         program = torch.export.load(path)
     except Exception as error:  # whatever a broken file makes torch raise
         raise DataError(
-            f"{path} cannot be read as a program ({_first_line(error)}); save it again with torch.export.save"
+            f"{path} cannot be read as a program ({first_line(error)}); save it again with torch.export.save"
         ) from error
     finally:
         logger.removeFilter(_nothing)
@@ -129,7 +129,7 @@ def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
     try:
         model = timm.create_model(name, pretrained=pretrained, **options)
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # options that are not its own among them
-        raise ModelError(f"timm:{name} could not be made ({_first_line(error)})") from error
+        raise ModelError(f"timm:{name} could not be made ({first_line(error)})") from error
     used: dict[str, Any] = resolve_data_config({}, model=model)  # type: ignore[no-untyped-call]
     preparation = Preparation(
         size=int(used["input_size"][-1]),
@@ -160,7 +160,7 @@ def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loa
     try:
         model = models.get_model(name, weights=weights if pretrained else None, **options)
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # options that are not its own among them
-        raise ModelError(f"torchvision:{name} could not be made ({_first_line(error)})") from error
+        raise ModelError(f"torchvision:{name} could not be made ({first_line(error)})") from error
     return Loaded(model, _torchvision_preparation(weights, task), task, PARTS.get(task), is_random=not pretrained)
 
 
@@ -209,7 +209,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         data = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken file makes a reader raise
         raise DataError(
-            f"{path} cannot be read as weights ({_first_line(error)}); give safetensors or a checkpoint of tensors"
+            f"{path} cannot be read as weights ({first_line(error)}); give safetensors or a checkpoint of tensors"
         ) from error
     for key in ("state_dict", "model", "model_state_dict"):
         if isinstance(data, dict) and isinstance(data.get(key), dict):
@@ -222,7 +222,3 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 def _hint(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, 3)
     return f"; did you mean {', '.join(near)}?" if near else ""
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

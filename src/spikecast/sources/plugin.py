@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spikecast.errors import ConfigError, DataError, SpikecastError
+from spikecast.errors import ConfigError, DataError, SpikecastError, first_line
 
 
 def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
@@ -46,5 +46,5 @@ def _run(said: str, code: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        line = next(iter(str(error).strip().splitlines()), "")
-        raise DataError(f"{said} ({type(error).__name__}: {line}, line {last.lineno} of {last.filename})") from error
+        kind = type(error).__name__
+        raise DataError(f"{said} ({kind}: {first_line(error)}, line {last.lineno} of {last.filename})") from error

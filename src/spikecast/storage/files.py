@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from spikecast.errors import SpikecastError
+from spikecast.errors import ArtifactError, SpikecastError, first_line
 
 
 @contextmanager
@@ -39,3 +40,27 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> Path:
     except OSError as error:
         raise SpikecastError(f"cannot write {path}: {error.strerror or error}; give another place") from error
     return target
+
+
+def file_start(path: str | os.PathLike[str], what: str) -> tuple[int, bytes]:
+    """The size of a file and its first eight bytes; a complaint says `what` should have been given."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
+            raise ArtifactError(f"{path} is a folder or a device; give {what}")
+        with open(path, "rb") as file:
+            return os.fstat(file.fileno()).st_size, file.read(8)
+    except FileNotFoundError:
+        raise ArtifactError(f"there is no file {path}; check the name") from None
+    except PermissionError:
+        raise ArtifactError(f"{path} may not be read; change its permissions, or run as its owner") from None
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be opened ({first_line(error)}); check the name") from None
+
+
+@contextmanager
+def blaming(what: str, remedy: str, kind: type[Exception] = SpikecastError) -> Iterator[None]:
+    """One line that begins with the file and ends with what to do, for whatever was found wrong inside."""
+    try:
+        yield
+    except (kind, RecursionError) as error:
+        raise ArtifactError(f"{what}: {first_line(error)}; {remedy}") from None

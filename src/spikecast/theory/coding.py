@@ -1,6 +1,6 @@
 """What a wire's transmitted signals mean: a coding scheme is a rule for predicting the next value.
 
-Def. 4.1 (differential) and Eq. 6 (rate). Time-steps t count from 1; r[0] is the value at rest.
+Definition 4.1 (differential); Eq. 7, and step by step Eq. 12 (rate). Steps t count from 1; r[0] is the value at rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which level a multi-threshold neuron fires: one quantiser in four equal forms (Eq. 5 and Eq. 21).
+"""Which level a multi-threshold neuron fires: one quantiser in four equal forms (Eq. 6 and Eq. 34).
 
 Every form reads the same normalised potential u = m * inverse_threshold(θ, b), in which level i is 2**-(i-1), it
 fires from 0.75 of itself on, a tie goes to the larger level, and anything from 0.75 up fires the largest. A level is
@@ -65,7 +65,7 @@ def refuse_nan(u: Tensor) -> None:
 
 
 def fire_argmin(u: Tensor, num_levels: int) -> Tensor:
-    """The level nearest to u among all 2n: the definition to read, and the oracle of the other forms (Eq. 5)."""
+    """The level nearest to u among all 2n: the definition to read, and the oracle of the other forms (Eq. 6)."""
     refuse_nan(u)
     magnitudes = level_value(torch.arange(1, num_levels + 1, device=u.device), torch.float64)
     # float64 keeps |u - λ| exact for halves; beyond ±2 nothing changes, and inf would be as far from every level
@@ -78,7 +78,7 @@ def fire_argmin(u: Tensor, num_levels: int) -> Tensor:
 
 
 def fire_exponent(u: Tensor, num_levels: int) -> Tensor:
-    """The level read off the sign and exponent bits of u; no levels, no comparisons with them (Eq. 21)."""
+    """The level read off the sign and exponent bits of u; no levels, no comparisons with them (Eq. 34)."""
     refuse_nan(u)
     exponent = nearest_exponent(u).clamp_(max=0)
     level = (1 - exponent).masked_fill_(exponent <= -num_levels, 0)
@@ -86,7 +86,7 @@ def fire_exponent(u: Tensor, num_levels: int) -> Tensor:
 
 
 def fire_thermometer(u: Tensor, num_levels: int) -> Tensor:
-    """2n plain comparators on one membrane: bool [..., 2n], true from 0.75·λ_i on (paper's implementation 2).
+    """2n plain comparators on one membrane: bool [..., 2n], true from 0.75·λ_i on; its one-hot is implementation 2.
 
     Their sum weighted by `thermometer_weights` is the level's value; they are not n separate neurons.
     """

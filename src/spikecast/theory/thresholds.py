@@ -32,7 +32,7 @@ _TIE = 1e-3  # minima this close in relative terms count as equal, and the small
 def quantization_error(threshold: Tensor, mean: Tensor, std: Tensor, num_quanta: int) -> Tensor:
     """Mean squared error of a ReLU rounded to num_quanta steps of threshold / num_quanta, for a normal input.
 
-    QE of Eq. (QE_original), divided by sqrt(2 pi) std so that it is an expectation; float64, arguments broadcast.
+    QE of Definition 4.7 (Eq. 23), divided by sqrt(2 pi) std so that it is an expectation; float64, arguments broadcast.
     """
     _check_num_quanta(num_quanta)
     threshold, mean, std = torch.broadcast_tensors(threshold.double(), mean.double(), std.double())
@@ -69,7 +69,7 @@ def optimal_threshold(mean: Tensor, std: Tensor, num_quanta: int) -> tuple[Tenso
 def paper_iteration(mean: Tensor, std: Tensor, num_quanta: int, num_updates: int = 100) -> Tensor:
     """The thresholds that the published results rest on: a fixed number of float32 updates from threshold 1.
 
-    Algorithm 1 with Eq. (best_k1), whose sum bound n is N; a channel that ends as NaN keeps the initial 1.
+    Algorithm 1 with Eq. 27, whose sum bound n is N; a channel that ends as NaN keeps the initial 1.
     """
     _check_num_quanta(num_quanta)
     mean, std = torch.broadcast_tensors(mean.float(), std.float())
@@ -83,7 +83,7 @@ def paper_iteration(mean: Tensor, std: Tensor, num_quanta: int, num_updates: int
 
 
 def _iterate(mean: Tensor, std: Tensor, odd: Tensor, num_updates: int) -> Tensor:
-    """Algorithm 1 for one block of channels; odd holds 2i - 1 for i = 1..N (Eq. best_k1)."""
+    """Algorithm 1 for one block of channels; odd holds 2i - 1 for i = 1..N (Eq. 27)."""
     n = odd.numel()
     threshold = torch.ones_like(mean)
     for _ in range(num_updates):
@@ -166,7 +166,7 @@ def _scaled_error(threshold: Tensor, ratio: Tensor, num_quanta: int) -> Tensor:
 def _summed_error(threshold: Tensor, ratio: Tensor, num_quanta: int) -> Tensor:
     """The error as a sum over the boundaries between quanta that lie within the mass.
 
-    One quantum fits all x up to (x - centre)^2; each boundary b between it and x takes 2 quantum |x - b| off (Eq. QE1).
+    One quantum fits all x up to (x - centre)^2; each boundary b between it and x takes 2 quantum |x - b| off.
     """
     quantum = threshold / num_quanta
     nearest = (ratio / quantum).round().clamp(0, num_quanta)
@@ -184,7 +184,7 @@ def _summed_error(threshold: Tensor, ratio: Tensor, num_quanta: int) -> Tensor:
 def _integrated_error(threshold: Tensor, ratio: Tensor, num_quanta: int) -> Tensor:
     """The error for narrow quanta: quantum^2 / 12 of the mass below the threshold, and what is clipped above it.
 
-    The ends at 0 and at the threshold are centres of quanta; Euler-Maclaurin gives their part (Eq. QE_original).
+    The ends at 0 and at the threshold are centres of quanta; Euler-Maclaurin gives their part.
     """
     quantum = threshold / num_quanta
     distance = threshold - ratio

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 
-from spikecast.errors import CaptureError, DataError
+from spikecast.errors import CaptureError, DataError, first_line
 from spikecast.graph.calls import TENSOR, axis_of_batch
 from spikecast.graph.capture.inplace import is_plain, twin
 from spikecast.graph.guards import Guard, from_sympy, symbols
@@ -59,7 +59,7 @@ def capture(
                 exported = exported if is_plain(exported) else exported.run_decompositions({})
                 program = _Reader(exported, flat, (leaves, structure, places), batch_axis, example, prefix).program()
             except Exception as error:  # torch.export raises many types; all mean "not like this"
-                failures.append(str(error).strip().splitlines()[0][:300] if str(error).strip() else repr(error))
+                failures.append(first_line(error))
                 continue
         if program.batch_symbols or example is tensors:
             return program

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
-from spikecast.graph.roles import ROLES, Role
+from spikecast.graph.roles import BUILT_IN, ROLES, Role
 
 _DROPOUTS = {"aten.dropout", "aten.feature_dropout", "aten.alpha_dropout"}
 _VIEWS = {"aten.reshape", "aten.flatten", "aten.contiguous", "aten.to"}  # composite, but we read them as they are
-_KNOWN = {*ROLES, *_DROPOUTS, "aten.alias", "aten.detach", "aten.scaled_dot_product_attention"}
+_KNOWN = {*_DROPOUTS, "aten.alias", "aten.detach", "aten.scaled_dot_product_attention"}
 _MAKERS = {Role.SYNAPSE, Role.SUM, Role.PRODUCT, Role.NONLINEAR, Role.RECTIFIER}
-_FRESH = {op for op, role in ROLES.items() if role in _MAKERS} | {
+_FRESH = {op for op in BUILT_IN if ROLES[op] in _MAKERS} | {
     "aten.linear", "aten.matmul", "aten.bmm", "aten.batch_norm", "aten.cat", "aten.avg_pool2d",
     "aten.adaptive_avg_pool2d", "aten.adaptive_avg_pool1d", "aten.mean",
 }  # fmt: skip
@@ -72,7 +72,7 @@ def _name(op: torch._ops.OpOverload) -> str:
 def _is_readable(op: torch._ops.OpOverload, node: fx.Node) -> bool:
     """Whether the rest of this package knows the op; composite views are better taken apart by torch."""
     name = _name(op)
-    if name not in _KNOWN:
+    if name not in _KNOWN and name not in ROLES:
         return "_assert" in name
     if (name == "aten.batch_norm" and node.args[5:6] != (False,)) or (name in _DROPOUTS and node.args[2:3] != (False,)):
         return False  # as in training

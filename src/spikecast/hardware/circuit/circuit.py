@@ -9,50 +9,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import islice
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from spikecast.errors import DataError, ModelError
-from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program, Ref, resolve
-from spikecast.graph.roles import Role, activations, role_of
-from spikecast.hardware.circuit.forms import Forms, Frame, arguments
+from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program
+from spikecast.graph.roles import Role
+from spikecast.hardware.affine import in_order, is_affine, split_affine
+from spikecast.hardware.circuit.forms import Forms
 from spikecast.hardware.circuit.parts import Feed, HostOp, Layer, Link, Path, Source
-
-if TYPE_CHECKING:
-    from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 
 MAX_PATHS = 4096  # x + x, twelve times over, has that many
 MAX_MATRIX = 2**25
-_LINEAR = (Role.SHAPE, Role.AFFINE, Role.SUM, Role.SYNAPSE)
-_LOOK_UPS = {"aten.embedding", "aten.embedding_bag"}  # integers in: no signal passes
+
+
+def whole(network: SpikingNetwork) -> SpikingNetwork:
+    """The network, if it is one graph from input to answer; hardware has no Python code between regions."""
+    if not isinstance(network, SpikingNetwork):
+        raise ModelError(
+            f"hardware takes a whole SpikingNetwork, not a {type(network).__name__}; give what convert made without "
+            "regions=, or one region: snn.networks[...]"
+        )
+    return network
 
 
 class Circuit:
     """Read off a network for inputs of the sizes it was captured with, or of those of an example call."""
 
     def __init__(
-        self, snn: SpikingNetwork, example: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
+        self, network: SpikingNetwork, example: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        self.snn = snn
-        plan, tensors = (snn.plan, None) if example is None else snn.prepare_call(example, kwargs or {})
+        self.network = whole(network)
+        plan, tensors = (network.plan, None) if example is None else network.prepare_call(example, kwargs or {})
         self.program: Program = plan.program
-        self.tensors = snn.tensors_of(self.program)
-        self.sizes = [tuple(i.meta.shape) for i in self.program.inputs]
-        if tensors is not None:
-            self.sizes = [tuple(t.shape) for t in tensors]
+        self.flow = plan.program.flow
+        shapes = [i.meta.shape for i in self.program.inputs] if tensors is None else [t.shape for t in tensors]
+        self.sizes = [tuple(shape) for shape in shapes]
         self.batch = self._batch()
-        self.forms = Forms(self.program, self.tensors, self.sizes, snn.device or torch.device("cpu"))
-        self.still = self.forms.still
-        self.moving = self.program.flow.moving(False)
-        self.by_name = {node.name: node for node in self.program.nodes}
-        self.roles = {n.name: role_of(n, self.program.metas, self.still) for n in self.program.nodes}
+        self.device = network.device or torch.device("cpu")
+        self.tensors = network.tensors_of(self.program)
+        self.forms = Forms(self.program, self.tensors, self.sizes, self.device)
         self.sources: dict[str, Source] = {}  # by value
         self.linear: set[str] = set()  # affine in the sources, and none of them
         self._classify()
-        self.layers = tuple(self._layer(n) for n in self.program.nodes if n.target == NEURON)
+        self.layers = tuple(self._layer(node) for node in self.flow.neurons.values())
         self.outputs = tuple(self.feed(name) for name in dict.fromkeys(self.program.output_names))
         self.host_ops = tuple(self._host_op(n) for n in self.program.nodes if self._is_host(n))
 
@@ -75,28 +79,25 @@ class Circuit:
         for node in self.program.nodes:
             if node.target == NEURON:
                 self._add_source(node.name, "neurons", node.kwargs["site"], forms)
-            elif node.name in self.still:
-                continue
-            elif self._is_affine(node):
+            elif self._is_linear(node):
                 self.linear.add(node.name)
-            else:
+            elif node.name not in self.flow.constant:
                 self._add_source(node.name, "host", None, forms)
 
-    def _is_affine(self, node: Node) -> bool:
-        data = [name for name in node.inputs if name not in self.still]
-        known = all(name in self.linear or name in self.sources for name in data)
+    def _is_linear(self, node: Node) -> bool:
         if node.target == GETITEM:
-            return data[0] in self.linear  # part of what a host op answers is the host's as well
-        if self.roles[node.name] not in _LINEAR or node.op in _LOOK_UPS or not known:
-            return False
-        return set(data) <= set(activations(node, self.program.metas, self.still))  # no mask or index out of the data
+            return node.inputs[0] in self.linear  # part of what a host op answers is the host's as well
+        return is_affine(node, self.program, self.flow.constant)  # no mask or index out of the data
 
     def _add_source(self, name: str, kind: Literal["neurons", "input", "host"], site: str | None, forms: Any) -> None:
         form = forms[name]
-        shape = self._sample_shape(name, form) if isinstance(form, Tensor) else ()
-        self.sources[name] = Source(name, kind, site, shape, name in self.moving)
+        shape = self.sample_shape(name, form)
+        self.sources[name] = Source(name, kind, site, shape, name in self.flow.moving())
 
-    def _sample_shape(self, name: str, form: Tensor) -> tuple[int, ...]:
+    def sample_shape(self, name: str, form: Any) -> tuple[int, ...]:
+        """The shape of one sample of a value; () where it is no tensor."""
+        if not isinstance(form, Tensor):
+            return ()
         axis = self._batch_axis(name, form)
         return tuple(size for i, size in enumerate(form.shape) if i != axis)
 
@@ -107,23 +108,23 @@ class Circuit:
         return axis if axis is not None and form.shape[axis] == self.batch == 1 else None
 
     def _layer(self, node: Node) -> Layer:
-        site = self.snn.sites[node.kwargs["site"]]
-        source, threshold, form = self.sources[node.name], self.snn.threshold(site.name), self._form(node.name)
+        site = self.network.sites[node.kwargs["site"]]
+        source, threshold, form = self.sources[node.name], self.network.threshold(site.name), self._form(node.name)
         batch, axis = self._batch_axis(node.name, form), site.axis
         if batch is not None:
             threshold = threshold.squeeze(batch)
             axis = axis - 1 if axis is not None and axis > batch else axis
         feed = self.feed(node.args[0].name)
-        return Layer(site.name, node.name, source.shape, axis, threshold, self.snn.neurons[site.name], feed)
+        return Layer(site.name, node.name, source.shape, axis, threshold, self.network.neurons[site.name], feed)
 
     def _is_host(self, node: Node) -> bool:
-        found = self.sources.get(node.name)
-        return found is not None and found.kind == "host" and node.target != GETITEM
+        source = self.sources.get(node.name)
+        return source is not None and source.kind == "host" and node.target != GETITEM
 
     def _host_op(self, node: Node) -> HostOp:
-        reads = [name for name in dict.fromkeys(node.inputs) if name not in self.still]
+        reads = [name for name in dict.fromkeys(node.inputs) if name not in self.flow.constant]
         feeds = tuple(self.feed(name) for name in reads)
-        return HostOp(node.name, node.op.removeprefix("aten."), node.scope, node.name in self.moving, feeds)
+        return HostOp(node.name, node.op.removeprefix("aten."), node.scope, node.name in self.flow.moving(), feeds)
 
     def feed(self, target: str) -> Feed:
         """What arrives at a value, back to the nearest sources."""
@@ -133,24 +134,22 @@ class Circuit:
             name = wanted.pop()
             if name not in seen:
                 seen.add(name)
-                wanted += self.by_name[name].inputs if name in self.linear else ()
+                wanted += self.flow.by_name[name].inputs if name in self.linear else ()
         sources = tuple(source for name, source in self.sources.items() if name in seen)
         return Feed(target, sources, tuple(n for n in self.program.nodes if n.name in seen and n.name in self.linear))
 
     def paths(self, feed: Feed) -> list[Path]:
         """All ways from the sources to the target, from the target's end backwards; x + x has two."""
-        found: list[Path] = []
-        for name, links in self._ways(feed.target):
-            found.append(Path(self.sources[name], links, feed.target))
-            if len(found) > MAX_PATHS:
-                raise ModelError(f"more than {MAX_PATHS} paths lead to {feed.target!r}; take its feed as a whole")
-        return found
+        ways = list(islice(self._ways(feed.target), MAX_PATHS + 1))
+        if len(ways) > MAX_PATHS:
+            raise ModelError(f"more than {MAX_PATHS} paths lead to {feed.target!r}; take its feed as a whole")
+        return [Path(self.sources[name], links, feed.target) for name, links in ways]
 
     def _ways(self, name: str) -> Iterator[tuple[str, tuple[Link, ...]]]:
         if name in self.sources:
             yield name, ()
         elif name in self.linear:
-            node, role = self.by_name[name], self.roles[name] or Role.SHAPE
+            node, role = self.flow.by_name[name], self.flow.roles[name] or Role.SHAPE
             for position, read in enumerate(node.inputs):
                 for source, links in self._ways(read):
                     yield source, (*links, Link(node, position, role))
@@ -169,15 +168,13 @@ class Circuit:
     @torch.no_grad()
     def value(self, feed: Feed, estimates: Mapping[str, Tensor], batch: int | None = None) -> Tensor:
         """What the target holds when the sources stand for these values, biases included; silent ones are left out."""
-        return self._value(feed, estimates, self.batch if batch is None else batch)
-
-    def _value(self, feed: Feed, estimates: Mapping[str, Tensor], size: int) -> Tensor:
-        env = dict(self.forms.frame(size).values)
+        env = dict(self.forms.frame(self.batch if batch is None else batch).values)
         for source in feed.sources:
-            env[source.value] = estimates[source.value] if source.value in estimates else self.blank(source.value, size)
+            name = source.value
+            env[name] = estimates[name] if name in estimates else self.blank(name, batch)
         self.forms.evaluate(feed.nodes, env)
-        found: Tensor = env[feed.target]
-        return found
+        value: Tensor = env[feed.target]
+        return value
 
     def constant(self, feed: Feed) -> Tensor:
         """What the target holds when every source is zero: all biases on the way."""
@@ -189,37 +186,29 @@ class Circuit:
         sent = {s.value: signals[s.value] for s in feed.sources if s.value in signals}
         if not sent:
             return self.blank(feed.target, batch)
-        zeros = tuple(torch.zeros_like(x) for x in sent.values())
 
         def function(*values: Tensor) -> Tensor:
-            return self._value(feed, dict(zip(sent, values, strict=True)), self.batch if batch is None else batch)
+            return self.value(feed, dict(zip(sent, values, strict=True)), batch)
 
-        return _tangent(function, zeros, tuple(sent.values()))
+        linear: Tensor = split_affine(function, *sent.values())[0]
+        return linear
 
     @torch.no_grad()
     def along(self, links: Sequence[Link], signal: Tensor, batch: int | None = None) -> Tensor:
         """What arrives over the links of one path alone."""
-        size = self.batch if batch is None else batch
-        frame = self.forms.frame(size)
+        linear: Tensor = split_affine(lambda value: self.walk(links, value, batch), signal)[0]
+        return linear
 
-        def function(value: Any) -> Any:
-            for link in links:
-                value = self._through(link, value, frame, size)
-            return value
-
-        return _tangent(function, (torch.zeros_like(signal),), (signal,))
-
-    def _through(self, link: Link, value: Any, frame: Frame, batch: int) -> Any:
-        """One op on what comes along the path, with zeros for all else that depends on the data."""
-        places = count()
-
-        def look_up(ref: Ref) -> Any:
-            if next(places) == link.position:
-                return value
-            return frame.values[ref.name] if ref.name in frame.values else self.blank(ref.name, batch)
-
-        args, kwargs = arguments(link.node, look_up, self.forms.device)
-        return resolve(link.node.target)(*args, **kwargs)
+    def walk(self, links: Sequence[Link], value: Any, batch: int | None = None) -> Any:
+        """A value through some ops, with zeros for all else that depends on the data."""
+        known = self.forms.frame(self.batch if batch is None else batch).values
+        for node, position, _ in links:
+            values = [
+                value if i == position else known[n] if n in known else self.blank(n, batch)
+                for i, n in enumerate(node.inputs)
+            ]
+            value = node.call(in_order(values), self.device)
+        return value
 
     def matrix(self, path: Path) -> Tensor:
         """The weights of a path, [entries of the target, entries of the source], of one sample; for small ones."""
@@ -231,7 +220,7 @@ class Circuit:
             )
         columns = []
         for i in range(source.numel()):
-            unit = torch.zeros(source.numel(), dtype=source.dtype, device=self.snn.device)
+            unit = torch.zeros(source.numel(), dtype=source.dtype, device=self.device)
             unit[i] = 1
             columns.append(self.along(path.links, unit.reshape(source.shape)).flatten())
         return torch.stack(columns, 1) if columns else torch.zeros(target.numel(), 0)
@@ -239,21 +228,3 @@ class Circuit:
     def __repr__(self) -> str:
         neurons = sum(math.prod(layer.shape) for layer in self.layers)
         return f"Circuit({len(self.layers)} layers, {neurons} neurons, {len(self.host_ops)} host ops)"
-
-
-def _tangent(function: Any, at: tuple[Tensor, ...], signals: tuple[Tensor, ...]) -> Tensor:
-    """The linear part of an affine function on some signals: its derivative along them, in which no bias can round.
-
-    By two backward passes: what they compute is linear in v, and its derivative by v is the transpose again. The
-    forward mode of torch would do, but starts by compiling with a deprecated part of it.
-    """
-    with torch.enable_grad():
-        at = tuple(a.detach().requires_grad_() for a in at)
-        out = function(*at)
-        v = torch.zeros_like(out, requires_grad=True)
-        back: tuple[Tensor | None, ...] = torch.autograd.grad(out, at, v, create_graph=True, allow_unused=True)
-        used = [(b, signal) for b, signal in zip(back, signals, strict=True) if b is not None and b.requires_grad]
-        found = (
-            torch.autograd.grad([b for b, _ in used], v, [s for _, s in used], allow_unused=True) if used else (None,)
-        )
-    return torch.zeros_like(out).detach() if found[0] is None else found[0].detach()

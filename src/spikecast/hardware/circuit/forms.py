@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from spikecast.graph.program import NEURON, Node, Program, Ref, replace_refs, resolve
+from spikecast.graph.program import NEURON, Node, Program
 
 
 class Frame(NamedTuple):
@@ -25,7 +25,6 @@ class Forms:
         self, program: Program, tensors: Mapping[str, Tensor], sizes: Sequence[Sequence[int]], device: torch.device
     ) -> None:
         self.program, self.tensors, self.sizes, self.device = program, tensors, sizes, device
-        self.still = program.flow.constant
         self._frames: dict[int, Frame] = {}
 
     def frame(self, batch: int) -> Frame:
@@ -38,8 +37,8 @@ class Forms:
                 forms = self._forms(batch, self.device)
             values: dict[str, Any] = dict(self.tensors)
             values.update((n.name, forms[n.name]) for n in self.program.nodes if n.meta is None)
-            still = self.still - values.keys()
-            self.evaluate((n for n in self.program.nodes if n.name in still), values)
+            constant = self.program.flow.constant - values.keys()
+            self.evaluate((n for n in self.program.nodes if n.name in constant), values)
             self._frames[batch] = Frame(values, forms)
         return self._frames[batch]
 
@@ -59,21 +58,10 @@ class Forms:
         for node in nodes:
             if node.target == NEURON:
                 env[node.name] = env[node.args[0].name]
-                continue
-            args, kwargs = arguments(node, lambda ref: env[ref.name], place)
-            env[node.name] = resolve(node.target)(*args, **kwargs)
+            else:
+                env[node.name] = node.call(lambda ref: env[ref.name], place)
 
     def blank(self, name: str, batch: int) -> Tensor:
         """Zeros of a value's form."""
         form = self.frame(batch).forms[name]
         return torch.zeros(form.shape, dtype=form.dtype, device=self.device)
-
-
-def arguments(
-    node: Node, look_up: Callable[[Ref], Any], device: torch.device
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An op's arguments with values for references; a device it was captured with gives way to ours."""
-    args, kwargs = replace_refs((node.args, dict(node.kwargs)), look_up)
-    if "device" in kwargs:
-        kwargs["device"] = device
-    return tuple(device if isinstance(a, torch.device) else a for a in args), kwargs

@@ -96,7 +96,7 @@ def scatter_linear(weights, analog, source, wire):
 @compiled()
 def _reach(i, axis, geometry, transposed, places, taps):
     """The outputs along one axis that read entry i, and through which tap: how many there are."""
-    found = 0
+    reached = 0
     stride, pad, dilation = geometry[STRIDE, axis], geometry[PADDING, axis], geometry[DILATION, axis]
     for k in range(geometry[KERNEL, axis]):
         if transposed:
@@ -107,10 +107,10 @@ def _reach(i, axis, geometry, transposed, places, taps):
                 continue
             o = shifted // stride
         if 0 <= o < geometry[OUT, axis]:
-            places[found] = o
-            taps[found] = k
-            found += 1
-    return found
+            places[reached] = o
+            taps[reached] = k
+            reached += 1
+    return reached
 
 
 @compiled()
@@ -233,7 +233,7 @@ def _next(i, t, arrived, sent, constants, is_rate, start, lower, upper, signed):
 
 
 @compiled()
-def due(t, wire, arrived, sent, constants, settings, ring, found):
+def due(t, wire, arrived, sent, constants, settings, ring, looked_at):
     """The neurons that may fire in step t: how many they are, and how many had to be looked at.
 
     Looked at are those that anything arrived at, and those that waited for this step. The others of them wait anew.
@@ -241,21 +241,21 @@ def due(t, wire, arrived, sent, constants, settings, ring, found):
     _, count, touched, used = wire
     head, links, slot = ring
     number = used[0]
-    found[:number] = touched[:number]
+    looked_at[:number] = touched[:number]
     i = head[t % RING]
     while i >= 0:
         if count[i] == 0:
-            found[number] = i
+            looked_at[number] = i
             number += 1
         i = links[1, i]
     ready = 0
     for k in range(number):
-        i = found[k]
+        i = looked_at[k]
         if slot[i] >= 0:
             _take_out(i, head, links, slot)
         step = _next(i, t - 1, arrived, sent, constants, *settings)
         if step <= t:
-            found[ready] = i
+            looked_at[ready] = i
             ready += 1
         elif step < np.inf:
             _put_in(i, t, step, head, links, slot)

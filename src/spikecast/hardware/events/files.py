@@ -8,24 +8,23 @@ and with `max_bytes` before anything is unpacked, and every number with the rang
 from __future__ import annotations
 
 import io
-import json
 import math
 import os
-import stat
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
-from spikecast.errors import ArtifactError, SpikecastError
+from spikecast.errors import ArtifactError, SpikecastError, first_line
 from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender
-from spikecast.storage import codec
-from spikecast.storage.codec import Json, fields, items, short, typed, whole
-from spikecast.storage.files import replacing
+from spikecast.storage.child import HDF5_SIGNATURE
+from spikecast.storage.files import file_start, replacing
+from spikecast.storage.schema import MAX_RANK, Record, decoded, short
 
 FORMAT, VERSION = "spikecast-events", 1
 MAX_BYTES = 2**30
@@ -58,33 +57,22 @@ def _write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
 
 def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Events:
     """The events of a file that is whole, of a known version, and unpacked no larger than `max_bytes`."""
-    _check_file(path, max_bytes)
+    size, start = file_start(path, "a file of events")
+    if size > max_bytes + MAX_HEADER:
+        raise ArtifactError(f"{path} has {size} bytes, the limit is {max_bytes}; give a larger max_bytes")
     try:
-        with open(path, "rb") as file:
-            magic = file.read(4)
-        if magic[:2] == b"PK":
+        if start[:2] == b"PK":
             return _load_npz(path, max_bytes)
-        from spikecast.hardware.events.hdf5 import is_hdf5, load_hdf5
+        if start == HDF5_SIGNATURE:
+            from spikecast.hardware.events.hdf5 import load_hdf5
 
-        if is_hdf5(path):
             return load_hdf5(path, max_bytes)
         raise ArtifactError("it is neither npz nor HDF5")
     except SpikecastError as error:
         raise type(error)(f"{path} holds no events that can be read: {error}") from None
     except Exception as error:  # zipfile, zlib and numpy have a dozen types for a damaged file
-        line = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise ArtifactError(f"{path} is cut short or damaged ({short(line)}); copy or write it again") from None
-
-
-def _check_file(path: str | os.PathLike[str], max_bytes: int) -> None:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be opened ({short(str(error))}); check the name") from None
-    if not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
-        raise ArtifactError(f"{path} is a folder or a device; give a file of events")
-    if found.st_size > max_bytes + MAX_HEADER:
-        raise ArtifactError(f"{path} has {found.st_size} bytes, the limit is {max_bytes}; give a larger max_bytes")
+        said = short(first_line(error))
+        raise ArtifactError(f"{path} is cut short or damaged ({said}); copy or write it again") from None
 
 
 # -- what a file holds
@@ -92,60 +80,74 @@ def _check_file(path: str | os.PathLike[str], max_bytes: int) -> None:
 
 def arrays_of(events: Events) -> dict[str, NDArray[Any]]:
     """One-dimensional arrays by name, the header among them as bytes."""
-    header: Json = {
-        "format": FORMAT,
-        "version": VERSION,
-        "coding": events.coding,
-        "num_steps": events.num_steps,
-        "samples": events.samples,
-        "events": len(events),
-        "layers": [
-            {
-                "name": s.name,
-                "shape": list(s.shape),
-                "axis": s.axis,
-                "num_levels": s.num_levels,
-                "threshold": list(s.threshold.shape),
-            }
-            for s in events.senders
-        ],
-    }
-    text = json.dumps(header, separators=(",", ":"))
+    layers = tuple(LayerRecord(s.name, s.shape, s.axis, s.num_levels, tuple(s.threshold.shape)) for s in events.senders)
+    header = HeaderRecord(FORMAT, VERSION, events.coding, events.num_steps, events.samples, len(events), layers)
     return {
-        "header": np.frombuffer(text.encode(), np.uint8),
+        "header": np.frombuffer(msgspec.json.encode(header), np.uint8),
         **{name: np.ascontiguousarray(events.columns[name], kind) for name, kind in COLUMNS.items()},
         "thresholds": np.concatenate([np.empty(0), *(s.threshold.reshape(-1) for s in events.senders)]).astype("<f8"),
     }
+
+
+Extents = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=2**32)], ...], msgspec.Meta(max_length=MAX_RANK)]
+
+
+class LayerRecord(Record, frozen=True):
+    """A layer of senders as the header has it."""
+
+    name: str
+    shape: Extents
+    axis: Annotated[int, msgspec.Meta(ge=0)] | None
+    num_levels: Annotated[int, msgspec.Meta(ge=1, le=MAX_LEVELS)]
+    threshold: Extents
+
+    def check(self) -> None:
+        """See that its sizes go together."""
+        if math.prod(self.shape) > 2**40 or (self.axis is not None and self.axis >= len(self.shape)):
+            raise ArtifactError(f"the layer {short(self.name)} is too large, or lacks its axis")
+        pairs = zip(self.threshold[::-1], self.shape[::-1], strict=False)
+        if len(self.threshold) > len(self.shape) or any(a not in (1, b) for a, b in pairs):
+            raise ArtifactError(f"the thresholds of the layer {short(self.name)} do not fit its shape")
+
+
+class Head(msgspec.Struct):
+    """As much as a header of any version says."""
+
+    format: str
+    version: int
+
+
+class HeaderRecord(Record, frozen=True):
+    """What the header holds."""
+
+    format: str
+    version: int
+    coding: Coding
+    num_steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_STEPS)]
+    samples: Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+    events: Annotated[int, msgspec.Meta(ge=0)]
+    layers: Annotated[tuple[LayerRecord, ...], msgspec.Meta(max_length=MAX_LAYERS)]
 
 
 class Header:
     """The header of a file, every entry checked; it says how large everything else must be."""
 
     def __init__(self, text: bytes) -> None:
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
-            raise ArtifactError("its header is not JSON") from None
-        codec.check_bounds(document)
-        if type(document) is not dict or document.get("format") != FORMAT:
+        head = decoded(text, Head)
+        if head.format != FORMAT:
             raise ArtifactError("its header is not that of spikecast events")
-        version = whole(document.get("version"), "its version", 1)
-        if version > VERSION:
-            raise ArtifactError(f"a newer spikecast wrote it (version {version}, this one reads {VERSION}); upgrade")
-        _, _, coding, steps, samples, events, layers = fields(
-            document, "its header", "format", "version", "coding", "num_steps", "samples", "events", "layers"
-        )
-        if coding not in get_args(Coding):
-            raise ArtifactError(f"the coding {short(coding)} is unknown")
-        self.coding: Coding = coding
-        self.num_steps = whole(steps, "num_steps", 1, MAX_STEPS)
-        self.samples = whole(samples, "samples", 0, 2**32)
-        self.layers = [_layer(entry) for entry in items(layers, "layers", dict)]
-        if len(self.layers) > MAX_LAYERS or len({layer["name"] for layer in self.layers}) < len(self.layers):
-            raise ArtifactError(f"it has more than {MAX_LAYERS} layers, or two of one name")
-        neurons = sum(math.prod(layer["shape"]) for layer in self.layers)
-        self.events = whole(events, "the number of events", 0, neurons * self.samples * self.num_steps)
-        self.thresholds = sum(math.prod(layer["threshold"]) for layer in self.layers)
+        if head.version != VERSION:
+            raise ArtifactError(f"its version is {head.version}, this spikecast reads {VERSION}; write it again")
+        record = decoded(text, HeaderRecord)
+        self.coding, self.num_steps, self.samples = record.coding, record.num_steps, record.samples
+        self.layers, self.events = record.layers, record.events
+        for layer in self.layers:
+            layer.check()
+        if len({layer.name for layer in self.layers}) < len(self.layers):
+            raise ArtifactError("it has two layers of one name")
+        if self.events > sum(math.prod(layer.shape) for layer in self.layers) * self.samples * self.num_steps:
+            raise ArtifactError(f"it says that it has {self.events} events, more than there can be")
+        self.thresholds = sum(math.prod(layer.threshold) for layer in self.layers)
 
     @property
     def lengths(self) -> dict[str, tuple[int, str]]:
@@ -163,30 +165,13 @@ class Header:
         if not bool((np.isfinite(thresholds) & (thresholds > 0)).all()):
             raise ArtifactError("a threshold is not positive and finite")
         for layer in self.layers:
-            stop = start + math.prod(layer["threshold"])
-            theta = thresholds[start:stop].reshape(layer["threshold"]).astype(np.float64)
-            senders.append(Sender(layer["name"], layer["shape"], layer["axis"], layer["num_levels"], theta))
+            stop = start + math.prod(layer.threshold)
+            threshold = thresholds[start:stop].reshape(layer.threshold).astype(np.float64)
+            senders.append(Sender(layer.name, layer.shape, layer.axis, layer.num_levels, threshold))
             start = stop
         columns = {name: arrays[name] for name in COLUMNS}
         check_columns(columns, senders, self.num_steps, self.samples)
         return Events(columns, tuple(senders), self.coding, self.num_steps, self.samples)
-
-
-def _layer(entry: Json) -> dict[str, Any]:
-    name, shape, axis, levels, threshold = fields(entry, "a layer", "name", "shape", "axis", "num_levels", "threshold")
-    sizes = tuple(whole(size, "a size of a layer", 1, 2**32) for size in items(shape, "the shape of a layer", int))
-    own = tuple(whole(size, "a size of a threshold", 1, 2**32) for size in items(threshold, "a threshold", int))
-    if len(sizes) > codec.MAX_RANK or math.prod(sizes) > 2**40:
-        raise ArtifactError(f"the layer {short(name)} is too large")
-    if len(own) > len(sizes) or any(a not in (1, b) for a, b in zip(own[::-1], sizes[::-1], strict=False)):
-        raise ArtifactError(f"the thresholds of the layer {short(name)} do not fit its shape")
-    return {
-        "name": typed(name, str, "the name of a layer"),
-        "shape": sizes,
-        "axis": None if axis is None else whole(axis, "the axis of a layer", 0, len(sizes) - 1),
-        "num_levels": whole(levels, "num_levels", 1, MAX_LEVELS),
-        "threshold": own,
-    }
 
 
 def check_columns(columns: Mapping[str, Column], senders: list[Sender], num_steps: int, samples: int) -> None:
@@ -200,8 +185,8 @@ def check_columns(columns: Mapping[str, Column], senders: list[Sender], num_step
     for index, sender in enumerate(senders):
         mine = layer == index
         channel, y, x, level = (columns[name][mine] for name in ("channel", "y", "x", "level"))
-        for found, size in zip((channel, y, x), sender.extents, strict=True):
-            if len(found) and found.max() >= size:
+        for places, size in zip((channel, y, x), sender.extents, strict=True):
+            if len(places) and places.max() >= size:
                 raise ArtifactError(f"an event of the layer {short(sender.name)} lies outside of it")
         if bool((level == 0).any() or (np.abs(level.astype(np.int16)) > sender.num_levels).any()):
             raise ArtifactError(f"an event of the layer {short(sender.name)} has a level that there is not")

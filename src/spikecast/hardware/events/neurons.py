@@ -33,15 +33,15 @@ class Neurons:
     def __init__(self, layer: Layer, rest: Tensor) -> None:
         self.layer, self.neuron = layer, layer.neuron
         self.rest: Floats = rest.double().flatten().numpy()  # r_in with every source silent
-        theta = layer.threshold.detach().cpu().double().expand(layer.shape).flatten()
-        self.scales = firing.scales_of(theta, self.neuron.firing_boundary, torch.float64)
+        threshold = layer.threshold.detach().cpu().double().expand(layer.shape).flatten()
+        self.scales = firing.scales_of(threshold, self.neuron.firing_boundary, torch.float64)
         smallest = 2.0 ** (1 - self.neuron.num_levels)
         edge: Floats = (firing.EDGE * smallest / self.scales.to_level).numpy()  # potential of the smallest level
-        least: Floats = theta.numpy() * (smallest - self.neuron.tolerance)  # room that it needs
-        self.constants = (self.rest, theta.numpy(), edge, least)
+        least: Floats = threshold.numpy() * (smallest - self.neuron.tolerance)  # room that it needs
+        self.constants = (self.rest, threshold.numpy(), edge, least)
         n = self.neuron
         self.settings = (n.coding == "rate", float(n.initial_potential), float(n.lower), float(n.upper), n.signed)
-        self.found = np.empty(len(self.rest), np.int64)
+        self.looked_at = np.empty(len(self.rest), np.int64)
 
     def sample(self) -> NeuronState:
         return NeuronState(self)
@@ -68,8 +68,8 @@ class NeuronState:
         """What step t makes of what arrived: who fires, the signed levels, and how many had to be looked at."""
         shared, neuron = self.shared, self.shared.neuron
         _scatter.receive(wire, self.arrived, 1.0 if self.is_rate else 1.0 / t)
-        ready, visited = _scatter.due(t, wire, *self.waiting, shared.found)
-        places = shared.found[:ready].copy()
+        ready, visited = _scatter.due(t, wire, *self.waiting, shared.looked_at)
+        places = shared.looked_at[:ready].copy()
         if self.is_rate:
             value, held = shared.rest[places] + self.arrived[places] / t, self.sent[places] / max(t - 1, 1)
         else:

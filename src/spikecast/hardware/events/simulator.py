@@ -1,8 +1,8 @@
 """An event-driven simulator: every event touches its own fan-out and nothing else, so work is proportional to spikes.
 
 It counts accumulates as a chip would perform them, op by op and step by step; the numbers equal those of
-`measure.energy`. Column "events" (preset "paper"): spikes that an average pool merges within a step go on as
-one weighted event, which is how the simulator works. Column "spikes" (preset "honest"): the same, with a merged event
+`measure.energy`. Column "events" (costs "paper"): spikes that an average pool merges within a step go on as
+one weighted event, which is how the simulator works. Column "spikes" (costs "honest"): the same, with a merged event
 counted as the spikes it came from. Column "analog": entries of the image and of whatever else is no spikes.
 """
 
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.graph.calls import batch_size, take
-from spikecast.graph.program import NEURON, Node
+from spikecast.graph.program import NEURON, Node, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.events import _scatter
 from spikecast.hardware.events.neurons import Neurons, NeuronState
-from spikecast.hardware.events.stream import Events, events_of_step, senders_of
+from spikecast.hardware.events.stream import Events, events_of_step, in_pieces, senders_of
 from spikecast.hardware.events.tables import Linear, Table
 from spikecast.hardware.events.wires import Wires, refuse_host_ops
+from spikecast.network.answers import with_time
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.theory.coding import signal_between
 
@@ -40,12 +40,12 @@ class Simulator(Wires):
     their result is sent as graded events. Their work is not counted.
     """
 
-    def __init__(self, snn: SpikingNetwork, *example: Any, hosted: bool = False, **kwargs: Any) -> None:
-        circuit = Circuit(snn, example if example or kwargs else None, kwargs)
+    def __init__(self, network: SpikingNetwork, *example: Any, hosted: bool = False, **kwargs: Any) -> None:
+        circuit = Circuit(network, example if example or kwargs else None, kwargs)
         if not hosted:
             refuse_host_ops(circuit)
         super().__init__(circuit)
-        self.snn, self.coding = snn, snn.config.coding
+        self.network, self.coding = network, network.config.coding
         self.senders = senders_of(circuit.layers)
         self.layers = {layer.value: i for i, layer in enumerate(circuit.layers)}
         self.neurons = [Neurons(layer, circuit.constant(layer.feed)) for layer in circuit.layers]
@@ -60,10 +60,9 @@ class Simulator(Wires):
         """Begin anew with these inputs; or with none, for `samples` whose spikes will be given."""
         self.t, self.counts, self.inputs = 0, {}, None
         if args or kwargs:
-            plan, tensors = self.snn.prepare_call(args, kwargs)
+            plan, tensors = self.network.prepare_call(args, kwargs)
             sizes = [tuple(t.shape) for t in tensors]
-            count = batch_size(self.program, tensors) if self.program.batch_symbols else None
-            self.inputs = [tensors] if count is None else [take(self.program, tensors, i, i + 1) for i in range(count)]
+            self.inputs = in_pieces(self.program, tensors, 1)
             expected = [tuple(self.form(spec.name).shape) for spec in self.program.inputs]
             if plan.program is not self.program or any(
                 [tuple(t.shape) for t in one] != expected for one in self.inputs
@@ -104,7 +103,7 @@ class Simulator(Wires):
 
     def _check(self, events: Events) -> None:
         """Refuse the events of another network; thresholds may differ."""
-        own, theirs = ([(s.name, s.shape, s.num_levels) for s in found] for found in (self.senders, events.senders))
+        own, theirs = ([(s.name, s.shape, s.num_levels) for s in senders] for senders in (self.senders, events.senders))
         if own != theirs or events.coding != self.coding:
             raise DataError("the events are of other layers or another coding; record them with this network")
         if events.samples != self.samples:
@@ -112,34 +111,31 @@ class Simulator(Wires):
 
     def run(self, *args: Any, num_steps: int | None = None, events: Events | None = None, **kwargs: Any) -> Any:
         """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them."""
-        total = self.snn.config.steps_or(num_steps)
+        total = self.network.config.steps_or(num_steps)
         self.start(*args, samples=None if events is None else events.samples, **kwargs)
         answers = []
         for _ in range(total):
             self.step(events)
-            answers.append(self.outputs())
-        leaves = [torch.stack([a[i] for a in answers]) for i in range(len(answers[0]))]
-        return unflatten(self.program.output_structure, self._with_constants(leaves))
-
-    def _with_constants(self, leaves: list[Tensor]) -> list[Any]:
-        tensors = iter(leaves)
-        return [next(tensors) if getattr(out, "name", None) is not None else out for out in self.program.outputs]
+            tensors = iter(self.outputs())
+            leaves = [next(tensors) if isinstance(out, Ref) else out for out in self.program.outputs]
+            answers.append(unflatten(self.program.output_structure, leaves))
+        return with_time(answers)
 
     def outputs(self) -> list[Tensor]:
         """The network's output tensors as they stand after the steps so far."""
-        found = []
+        outputs = []
         for name in self.program.output_names:
             meta, form = self.program.metas[name], self.form(name)
             parts = [torch.from_numpy(self._estimate(b, name)).reshape(form.shape) for b in range(self.samples)]
             axis = getattr(meta, "batch_axis", None)
             whole = torch.cat(parts, axis) if axis is not None and self.program.batch_symbols else parts[0]
-            found.append(whole.to(form.dtype))
-        return found
+            outputs.append(whole.to(form.dtype))
+        return outputs
 
     def _estimate(self, sample: int, name: str) -> NDArray[np.float64]:
         held = self.held[sample][name]
-        found: NDArray[np.float64] = self.rest[name] + (held / max(self.t, 1) if self.coding == "rate" else held)
-        return found
+        estimate: NDArray[np.float64] = self.rest[name] + (held / max(self.t, 1) if self.coding == "rate" else held)
+        return estimate
 
     def _sample(self, sample: int, given: Events | None) -> list[tuple[int, int, Any, Any]]:
         fired = []
@@ -151,7 +147,7 @@ class Simulator(Wires):
                 values = self.senders[index].values(places, levels)
                 _scatter.send(places, values, self.wires[node.name])
                 fired.append((index, sample, places, levels))
-            elif node.name in self.wirings:
+            elif node.name in self.passages:
                 self._pass(node)
             else:
                 self._ask_host(sample, node)
@@ -173,14 +169,14 @@ class Simulator(Wires):
         return places, levels
 
     def _pass(self, node: Node) -> None:
-        for wiring in self.wirings[node.name]:
-            source, wire = self.wires[wiring.source], self.wires[node.name]
-            how = wiring.how
+        for passage in self.passages[node.name]:
+            source, wire = self.wires[passage.source], self.wires[node.name]
+            how = passage.how
             if isinstance(how, Table):
                 if source is not wire:
                     _scatter.carry(how.start, how.targets, how.weights, how.once, source, wire)
                 continue
-            analog = not wiring.is_spikes
+            analog = not passage.is_spikes
             if isinstance(how, Linear):
                 events, spikes = _scatter.scatter_linear(how.weights, analog, source, wire)
             else:
@@ -204,7 +200,7 @@ class Simulator(Wires):
             self._send_dense(spec.name, value)
 
     def _send_dense(self, name: str, value: Any) -> None:
-        """A value that is held still is sent once, or at every step where rates are."""
+        """A value that is settled is sent once, or at every step where rates are."""
         if isinstance(value, Tensor) and value.is_floating_point():
             flat = value.double().flatten().cpu().numpy()
             (places,) = np.nonzero(flat)
@@ -212,7 +208,7 @@ class Simulator(Wires):
 
     def _ask_host(self, sample: int, node: Node) -> None:
         """An op that is not linear, on what has arrived; it sends what its receivers lack (Thm 4.2)."""
-        env, moves = self.host[sample], node.name in self.circuit.moving
+        env, moves = self.host[sample], node.name in self.program.flow.moving()
         if self.inputs is None or (self.t > 1 and not moves and self.coding != "rate"):
             return
         if self.t > 1 and not moves:

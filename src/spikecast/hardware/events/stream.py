@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from spikecast.config import Coding
 from spikecast.errors import DataError
+from spikecast.graph.calls import batch_size, take
+from spikecast.graph.program import Program
 from spikecast.hardware.circuit.parts import Layer
 
 COLUMNS = {"t": "<u2", "layer": "<u2", "sample": "<u4", "channel": "<u4", "y": "<u4", "x": "<u4", "level": "|i1"}
@@ -57,14 +60,14 @@ class Sender:
         """The inverse of `address`."""
         channels, _, width = self.extents
         outer, inside = np.divmod(y.astype(np.int64) * width + x, self.inner)
-        found: Column = (outer * channels + channel) * self.inner + inside
-        return found
+        flat: Column = (outer * channels + channel) * self.inner + inside
+        return flat
 
     def values(self, flat: Column, level: Column) -> NDArray[np.float64]:
         """What spikes stand for: ±θ/2**(i-1)."""
-        theta = np.broadcast_to(self.threshold, self.shape).reshape(-1)[flat]
-        found: NDArray[np.float64] = np.sign(level) * np.ldexp(theta, 1 - np.abs(level.astype(np.int32)))
-        return found
+        threshold = np.broadcast_to(self.threshold, self.shape).reshape(-1)[flat]
+        values: NDArray[np.float64] = np.sign(level) * np.ldexp(threshold, 1 - np.abs(level.astype(np.int32)))
+        return values
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,8 @@ class Events:
     def levels_of(self, layer: int, sample: int) -> tuple[Column, Column]:
         """Places in a layer's flattened tensor and signed levels, of one sample; for the events of one step."""
         c = self.columns
-        found = self.select((c["layer"] == layer) & (c["sample"] == sample)).columns
-        return self.senders[layer].flat(found["channel"], found["y"], found["x"]), found["level"]
+        own = self.select((c["layer"] == layer) & (c["sample"] == sample)).columns
+        return self.senders[layer].flat(own["channel"], own["y"], own["x"]), own["level"]
 
     def records(self) -> NDArray[np.void]:
         """One structured array, a field for each column."""
@@ -108,8 +111,8 @@ class Events:
 
         p is 1 for a positive spike and 0 for a negative one; t stays the step, from 1.
         """
-        found = self if layer is None else self.select(self.columns["layer"] == self._index(layer))
-        columns = {**found.columns, "p": found.columns["level"] > 0}
+        events = self if layer is None else self.select(self.columns["layer"] == self._index(layer))
+        columns = {**events.columns, "p": events.columns["level"] > 0}
         kinds = {"x": "<i4", "y": "<i4", "t": "<i8", "p": "|i1", **{k: COLUMNS[k] for k in ("layer", "sample")}}
         return _structured(columns, {**kinds, "channel": "<u4", "level": "|i1"})
 
@@ -135,10 +138,10 @@ class Events:
 
 
 def _structured(columns: dict[str, Column], kinds: dict[str, str]) -> NDArray[np.void]:
-    found = np.empty(len(next(iter(columns.values()))), dtype=list(kinds.items()))
+    rows = np.empty(len(next(iter(columns.values()))), dtype=list(kinds.items()))
     for name in kinds:
-        found[name] = columns[name]
-    return found
+        rows[name] = columns[name]
+    return rows
 
 
 def joined(parts: Sequence[Events]) -> Events:
@@ -161,14 +164,22 @@ def senders_of(layers: Iterable[Layer]) -> tuple[Sender, ...]:
     )
 
 
+def in_pieces(program: Program, tensors: list[Tensor], size: int) -> list[list[Tensor]]:
+    """A call as calls of so many samples each; as one where the batch size is pinned."""
+    total = batch_size(program, tensors) if program.batch_symbols else None
+    if total is None:
+        return [tensors]
+    return [take(program, tensors, i, min(i + size, total)) for i in range(0, total, size)]
+
+
 def events_of_step(
     levels: Sequence[tuple[int, int, Column, Column]], t: int, senders: tuple[Sender, ...], *rest: Any
 ) -> Events:
     """The events of step t out of (layer, sample, places in the flattened tensor, signed levels), in this order."""
     parts: dict[str, list[Column]] = {name: [np.empty(0, kind)] for name, kind in COLUMNS.items()}
     for layer, sample, flat, level in levels:
-        found = dict(zip(("channel", "y", "x"), senders[layer].address(flat), strict=True), level=level)
-        found |= {k: np.full(len(flat), v) for k, v in (("t", t), ("layer", layer), ("sample", sample))}
+        events = dict(zip(("channel", "y", "x"), senders[layer].address(flat), strict=True), level=level)
+        events |= {k: np.full(len(flat), v) for k, v in (("t", t), ("layer", layer), ("sample", sample))}
         for name, kind in COLUMNS.items():
-            parts[name].append(found[name].astype(kind))
+            parts[name].append(events[name].astype(kind))
     return Events({name: np.concatenate(p) for name, p in parts.items()}, senders, *rest)

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.program import Node, Ref, resolve
+from spikecast.graph.program import Node, Ref
 from spikecast.graph.roles import matmul_operands
 from spikecast.hardware.circuit.circuit import Circuit
-from spikecast.hardware.circuit.forms import arguments
 from spikecast.hardware.circuit.parts import Link
 from spikecast.hardware.events._scatter import CHANNELS, DILATION, KERNEL, OUT, PADDING, SIZE, STRIDE
 
@@ -53,15 +52,15 @@ def table_of(circuit: Circuit, links: Sequence[Link], source: str) -> Table:
     form, node = frame.forms[source], links[-1].node
     if form.dtype not in (torch.float32, torch.float64):
         raise ModelError(f"{node.name} ({node.op}) computes in {form.dtype}; convert the model in float32")
-    found = _selection(circuit, links, form)
-    if found is None and node.op in ("aten.mean", "aten.sum"):
-        found = _reduction(circuit, links, form)
-    elif found is None and _POOLS.fullmatch(node.op):
-        found = _by_channel(circuit, node, form)
-    if found is None:
-        found = _columns(circuit, links, form)
+    triples = _selection(circuit, links, form)
+    if triples is None and node.op in ("aten.mean", "aten.sum"):
+        triples = _reduction(circuit, links, form)
+    elif triples is None and _POOLS.fullmatch(node.op):
+        triples = _by_channel(circuit, node, form)
+    if triples is None:
+        triples = _columns(circuit, links, form)
     once = "upsample" in node.op and "nearest" not in node.op
-    origin, target, weight = found
+    origin, target, weight = triples
     order = np.lexsort([target, origin])
     start = np.concatenate([[0], np.cumsum(np.bincount(origin, minlength=form.numel()))]).astype(np.int64)
     size = frame.forms[node.name].numel()
@@ -119,16 +118,16 @@ def _by_channel(circuit: Circuit, node: Node, form: Tensor) -> Triples:
     space, lead = form.shape[form.dim() - dims :], form.shape[: form.dim() - dims].numel()
     size = space.numel()
     frame = circuit.forms.frame(circuit.batch)
-    found, step, places = [], max(1, _MOST // size), 0
+    parts, step, places = [], max(1, _MOST // size), 0
     for first in range(0, size, step):
         units = torch.eye(size, dtype=form.dtype)[first : first + step].reshape(-1, 1, *space)
         env = {**frame.values, node.args[0].name: units}
-        args, kwargs = arguments(node, lambda ref, env=env: env[ref.name], circuit.forms.device)  # type: ignore[misc]
-        out = resolve(node.target)(*args, **kwargs).reshape(len(units), -1)
+        circuit.forms.evaluate([node], env)
+        out = env[node.name].reshape(len(units), -1)
         places = out.shape[1]
         rows, columns = out.nonzero(as_tuple=True)
-        found.append((rows.numpy() + first, columns.numpy(), out[rows, columns].double().numpy()))
-    origin, target, weight = (np.concatenate(part) for part in zip(*found, strict=True))
+        parts.append((rows.numpy() + first, columns.numpy(), out[rows, columns].double().numpy()))
+    origin, target, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
     channel = np.arange(lead).repeat(len(origin))
     return (
         np.tile(origin, lead) + channel * size,
@@ -145,14 +144,14 @@ def _columns(circuit: Circuit, links: Sequence[Link], form: Tensor) -> Triples:
             f"{node.name} ({node.op} in {node.scope!r}) mixes {form.numel()} entries in a way the event simulator "
             "has no table for; it takes averages, interpolation, and ops that move or scale"
         )
-    found = []
+    parts = []
     for i in range(form.numel()):
         unit = torch.zeros(form.numel(), dtype=form.dtype)
         unit[i] = 1
         out = circuit.along(links, unit.reshape(form.shape)).double().flatten().numpy()
         (reached,) = np.nonzero(out)
-        found.append((np.full(len(reached), i), reached, out[reached]))
-    origin, target, weight = (np.concatenate(part) for part in zip(*found, strict=True))
+        parts.append((np.full(len(reached), i), reached, out[reached]))
+    origin, target, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
     return origin, target, weight
 
 

@@ -19,7 +19,7 @@ from spikecast.hardware.events.tables import Convolution, Linear, Table, synapse
 
 
 @dataclass(frozen=True)
-class Wiring:
+class Passage:
     """One op as events pass it: from a wire, through a table or weights, onto a wire."""
 
     node: Node
@@ -36,7 +36,7 @@ class Wires:
         self.rest: dict[str, NDArray[np.float64]] = {  # what is there when every source is silent
             feed.target: circuit.constant(feed).double().flatten().cpu().numpy() for feed in self.dense_feeds()
         }
-        self.wirings: dict[str, list[Wiring]] = {}
+        self.passages: dict[str, list[Passage]] = {}
         self.wires: dict[str, Wire] = {}
         self._lay_wires()
 
@@ -45,16 +45,11 @@ class Wires:
         return [*self.circuit.outputs, *(feed for op in self.circuit.host_ops for feed in op.feeds)]
 
     def _lay_wires(self) -> None:
-        spikes = {layer.value for layer in self.circuit.layers}
         for node in self.program.nodes:
             if node.name in self.circuit.linear and isinstance(self.form(node.name), Tensor):
-                self.wirings[node.name] = self._wirings(node, spikes)
-                if self._moves_spikes(node, spikes):
-                    spikes.add(node.name)
-            elif node.name in self.circuit.linear and self._moves_spikes(node, spikes):
-                spikes.add(node.name)
+                self.passages[node.name] = self._passages(node)
         alias = self._aliases()
-        for name in (*self.circuit.sources, *self.wirings):
+        for name in (*self.circuit.sources, *self.passages):
             form = self.form(name)
             root = name
             while root in alias:
@@ -63,55 +58,51 @@ class Wires:
                 self.wires[root] = new_wire(form.numel())
             if isinstance(form, Tensor):
                 self.wires[name] = self.wires[root]
-        self.order = [n for n in self.program.nodes if n.name in self.circuit.sources or n.name in self.wirings]
+        self.order = [n for n in self.program.nodes if n.name in self.circuit.sources or n.name in self.passages]
 
     def form(self, name: str) -> Any:
         """A tensor without data that tells a value's form; a tuple of them where an op has several results."""
         return self.circuit.forms.frame(self.circuit.batch).forms[name]
 
-    def _moves_spikes(self, node: Node, spikes: set[str]) -> bool:
-        data = [name for name in node.inputs if name not in self.circuit.still]
-        return self.circuit.roles[node.name] is Role.SHAPE and spikes.issuperset(data)
-
-    def _wirings(self, node: Node, spikes: set[str]) -> list[Wiring]:
+    def _passages(self, node: Node) -> list[Passage]:
         """One for each use that the op makes of a value; a part of a split value reads what was split."""
-        found = []
+        flow, passages = self.program.flow, []
         for position, name in enumerate(node.inputs):
-            if name in self.circuit.still:
+            if name in flow.constant:
                 continue
-            role = self.circuit.roles[node.name] or Role.SHAPE
+            role = flow.roles[node.name] or Role.SHAPE
             links, source = [Link(node, position, role)], name
             while node.target == GETITEM and not isinstance(self.form(source), Tensor):
-                split = self.circuit.by_name[source]
-                place = next(i for i, n in enumerate(split.inputs) if n not in self.circuit.still)
+                split = flow.by_name[source]
+                place = next(i for i, n in enumerate(split.inputs) if n not in flow.constant)
                 links.insert(0, Link(split, place, Role.SHAPE))
                 source = split.inputs[place]
             weighted = role is Role.SYNAPSE
             how = synapse_of(self.circuit, node, source) if weighted else table_of(self.circuit, links, source)
-            found.append(Wiring(node, source, how, source in spikes))
-        return found
+            passages.append(Passage(node, source, how, source in flow.spikes))
+        return passages
 
     def _aliases(self) -> dict[str, str]:
         """Values that can share a wire: what only changes its form, and what is only read to be added to a sum."""
-        found: dict[str, str] = {}
+        aliases: dict[str, str] = {}
         kept = {*self.program.output_names, *(feed.target for feed in self.dense_feeds())}
-        for name, wirings in self.wirings.items():
-            plain = [w for w in wirings if isinstance(w.how, Table) and w.how.is_identity]
-            if len(wirings) == 1 and plain:
-                found[name] = wirings[0].source
+        for name, passages in self.passages.items():
+            plain = [w for w in passages if isinstance(w.how, Table) and w.how.is_identity]
+            if len(passages) == 1 and plain:
+                aliases[name] = passages[0].source
                 continue
-            for wiring in plain:
-                source = wiring.source
-                users = [w for ws in self.wirings.values() for w in ws if w.source == source]
-                reads = [n for n in self.program.users[source] if n.name in self.wirings or n.target == NEURON]
+            for passage in plain:
+                source = passage.source
+                users = [w for ws in self.passages.values() for w in ws if w.source == source]
+                reads = [n for n in self.program.users[source] if n.name in self.passages or n.target == NEURON]
                 if (
-                    source in self.wirings
-                    and source not in found
+                    source in self.passages
+                    and source not in aliases
                     and source not in kept
                     and len(users) == len(reads) == 1
                 ):
-                    found[source] = name
-        return found
+                    aliases[source] = name
+        return aliases
 
 
 def refuse_host_ops(circuit: Circuit) -> None:

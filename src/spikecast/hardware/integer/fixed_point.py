@@ -8,7 +8,7 @@ arrives is made by adding, subtracting and shifting weights. Shortcuts and avera
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,9 +17,9 @@ from torch import Tensor
 from spikecast.graph.fanout import is_convolution
 from spikecast.graph.program import Node
 from spikecast.graph.roles import Role
+from spikecast.hardware.affine import in_order
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Link, Path
-from spikecast.hardware.twin.units import call
 
 UNUSED = -(2**20)  # exponent of a target's entry that a path does not reach
 _PROBES = 24
@@ -38,10 +38,11 @@ class Moves:
     multiple: int
 
     def __call__(self, value: Tensor) -> Tensor:
-        return walk(self.circuit, self.links, value, self.circuit.batch)
+        moved: Tensor = self.circuit.walk(self.links, value)
+        return moved
 
     def whole(self, value: Tensor, batch: int) -> Tensor:
-        return (walk(self.circuit, self.links, value, batch) * self.multiple).round() if self.links else value
+        return (self.circuit.walk(self.links, value, batch) * self.multiple).round() if self.links else value
 
 
 @dataclass(frozen=True)
@@ -123,24 +124,12 @@ def slim(value: Tensor) -> Tensor:
     return value
 
 
-def walk(circuit: Circuit, links: Sequence[Link], value: Tensor, batch: int) -> Tensor:
-    """A value along some ops, with zeros for all else that depends on the data."""
-    known = circuit.forms.frame(batch).values
-    for link in links:
-        values = [
-            value if i == link.position else known[n] if n in known else circuit.blank(n, batch)
-            for i, n in enumerate(link.node.inputs)
-        ]
-        value = call(link.node, values)
-    return value
-
-
 def _moves(circuit: Circuit, links: tuple[Link, ...], blank: Tensor) -> Moves:
     """The ops as moves; refused where they are something else."""
     multiple = 1
     with torch.enable_grad():
         x = blank.detach().requires_grad_()
-        y = walk(circuit, links, x, circuit.batch)
+        y = circuit.walk(links, x)
         if not isinstance(y, Tensor):
             raise FoldError("an op on the way has several results")
         if bool(y.detach().any()):
@@ -153,7 +142,7 @@ def _moves(circuit: Circuit, links: tuple[Link, ...], blank: Tensor) -> Moves:
                     raise FoldError("a sign changes on the way")
                 multiple = max(multiple, round(1 / float(used.min())))
     probe = torch.randint(-99, 100, blank.shape, generator=torch.Generator().manual_seed(0)).to(blank)
-    result = walk(circuit, links, probe, circuit.batch) * multiple
+    result = circuit.walk(links, probe) * multiple
     if not torch.allclose(result, result.round(), rtol=0, atol=1e-4):
         raise FoldError("its averages have no common divisor")
     return Moves(circuit, links, multiple)
@@ -178,8 +167,7 @@ def _pulled_back(after: Moves, out: Tensor, goal: Tensor) -> Tensor:
         def transpose(value: Tensor) -> Tensor:
             if not after.links:
                 return value
-            (found,) = torch.autograd.grad(y, x, value, retain_graph=True)
-            return found
+            return torch.autograd.grad(y, x, value, retain_graph=True)[0]
 
         return _carried(transpose, goal)
 
@@ -199,8 +187,8 @@ def _weighted(node: Node, circuit: Circuit, value: Tensor, weight: Tensor) -> Te
     """The op without its bias on other weights."""
     known = circuit.forms.frame(circuit.batch).values
     rest = [torch.zeros_like(known[n], dtype=weight.dtype) for n in node.inputs[2:]]
-    found: Tensor = call(node, [value, weight, *rest])
-    return found
+    weighted: Tensor = node.call(in_order([value, weight, *rest]))
+    return weighted
 
 
 def _channel_shape(node: Node, value: Tensor) -> list[int]:

@@ -1,4 +1,4 @@
-"""A converted network in whole numbers: every base threshold is 1, weights have a few bits, synapses add and shift.
+"""A converted network in whole numbers: every threshold is 1, weights have a few bits, synapses add and shift.
 
 Neurons and the synapses between them are integers. The host computes in floating point what is left: graded units, what
 lies before the first neurons (sent once, as currents), and paths that have no fixed-point weights; `report` names them.
@@ -7,7 +7,7 @@ lies before the first neurons (sent once, as currents), and paths that have no f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -20,11 +20,8 @@ from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Feed, Path
 from spikecast.hardware.integer.fixed_point import FoldError, Synapse, synapse
 from spikecast.hardware.integer.neuron import Division, IntegerNeurons, Overflow, Widths, gain
-from spikecast.hardware.twin.units import call, recast
-from spikecast.network.answers import stacked
-
-if TYPE_CHECKING:
-    from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.answers import with_time
+from spikecast.network.spiking import SpikingNetwork
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class IntegerNetwork:
 
     weight_bits    of every weight, sign included; each output channel of a synapse has a power of two of its own
     membrane_bits  of membranes, estimates and read-outs, sign included
-    division       "divide" by t as the paper has it, or "shift": powers of two instead, see `integer_neuron`
+    division       "divide" by t as the paper has it, or "shift": powers of two instead, see `neuron`
     overflow       "raise" where a register is too narrow, or "saturate" and count it in `report`
     """
 
@@ -96,7 +93,7 @@ class IntegerNetwork:
             self.receivers[name] = self._receiver(name, one, None)
 
     def _receiver(self, target: str, threshold: Tensor, site: str | None) -> Receiver:
-        feed, found, host = self.circuit.feed(target), [], []
+        feed, synapses, host = self.circuit.feed(target), [], []
         # a current from the host is rounded to what lies below the smallest level by as much as a weight has bits
         least = self.network.neurons[site].num_levels + self.bits - 2 if site else 0
         axis = self.network.sites[site].axis if site else None
@@ -104,15 +101,15 @@ class IntegerNetwork:
             sender = path.source.site
             if sender is None:
                 continue
-            levels, base = self.network.neurons[sender].num_levels, self.network.threshold(sender)
+            levels, sent = self.network.neurons[sender].num_levels, self.network.threshold(sender)
             try:
-                found.append(synapse(self.circuit, path, base, threshold, levels, axis, self.bits))
+                synapses.append(synapse(self.circuit, path, sent, threshold, levels, axis, self.bits))
             except FoldError as reason:
                 host.append((path, str(reason)))
         fraction = torch.full([1] * self.circuit.blank(target).dim(), least)
-        for s in found:
+        for s in synapses:
             fraction = fraction.maximum(s.exponent + s.num_levels - 1)
-        return Receiver(feed, threshold, tuple(found), tuple(host), fraction)
+        return Receiver(feed, threshold, tuple(synapses), tuple(host), fraction)
 
     @property
     def report(self) -> Report:
@@ -124,16 +121,13 @@ class IntegerNetwork:
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
         """The answer after each step, in the form of `SpikingNetwork.run`."""
         plan, tensors = self.network.prepare_call(args, kwargs)
-        total = self.network.config.steps_or(num_steps)
         sizes = [tuple(t.shape[1:]) for t in tensors]
         if plan.program is not self.circuit.program or sizes != [tuple(s[1:]) for s in self.circuit.sizes]:
             raise DataError(
                 f"inputs of {sizes} per sample: integer weights were made for {self.circuit.sizes}; give those"
             )
         run = _Run(self, tensors)
-        answers = [run.advance(t) for t in range(1, total + 1)]
-        leaves = [stacked(list(leaf)) for leaf in zip(*answers, strict=True)]
-        return unflatten(plan.program.output_structure, leaves)
+        return with_time([run.advance(t) for t in range(1, self.network.config.steps_or(num_steps) + 1)])
 
 
 def _check(network: SpikingNetwork, weight_bits: int, membrane_bits: int, division: str, overflow: str) -> None:
@@ -159,7 +153,7 @@ class _Run:
         self.values: dict[str, Any] = {i.name: x for i, x in zip(program.inputs, tensors, strict=True)}
         self.spikes: dict[str, Tensor] = {}
         self.added: dict[str, Tensor] = {}  # what has arrived at a read-out through whole-number synapses
-        self.still: dict[str, Tensor] = {}  # the host's part of a target, where it is the same at every step
+        self.settled: dict[str, Tensor] = {}  # the host's part of a target, where it is the same at every step
         self.sent: dict[str, Tensor] = {}  # by receiver, the host's part at the last step
         self.neurons = {
             layer.value: IntegerNeurons(
@@ -172,17 +166,16 @@ class _Run:
             for layer in self.circuit.layers
         }
 
-    def advance(self, t: int) -> list[Any]:
+    def advance(self, t: int) -> Any:
         heard: dict[str, Tensor] = {}
         for node in self.circuit.program.nodes:
             if node.target == NEURON:
                 self._fire(node, t)
             elif node.name in self.circuit.sources:
-                args, kwargs = recast((node.args, dict(node.kwargs)), None, self.device)
-                node = Node(node.name, node.target, args, kwargs)
-                self.values[node.name] = call(node, [self._value(name, t, heard) for name in node.inputs])
-        outputs = self.circuit.program.outputs
-        return [self._value(out.name, t, heard) if isinstance(out, Ref) else out for out in outputs]
+                self.values[node.name] = node.call(lambda ref: self._value(ref.name, t, heard), self.device)
+        program = self.circuit.program
+        outputs = [self._value(out.name, t, heard) if isinstance(out, Ref) else out for out in program.outputs]
+        return unflatten(program.output_structure, outputs)
 
     def _fire(self, node: Node, t: int) -> None:
         receiver, neurons = self.net.receivers[node.name], self.neurons[node.name]
@@ -204,12 +197,12 @@ class _Run:
         feed = receiver.feed
         analog = {s.value: self.values[s.value] for s in feed.sources if s.kind != "neurons"}
         moves = any(s.moves for s in feed.sources if s.kind != "neurons") or receiver.host
-        if not moves and feed.target in self.still:
-            return self.still[feed.target]
+        if not moves and feed.target in self.settled:
+            return self.settled[feed.target]
         total = self.circuit.value(feed, analog, self.batch) if analog else self.circuit.constant(feed)
         for path, _ in receiver.host:
             total = total + self.circuit.along(path.links, self.values[path.source.value].to(total.dtype), self.batch)
-        self.still[feed.target] = total
+        self.settled[feed.target] = total
         return total
 
     def _value(self, name: str, t: int, heard: dict[str, Tensor]) -> Any:

@@ -1,4 +1,4 @@
-"""A multi-threshold neuron in whole numbers: base threshold 1, levels by the exponent rule, spikes as sign and shift.
+"""A multi-threshold neuron in whole numbers: threshold 1, levels by the exponent rule, spikes as sign and shift.
 
 The paper's two potentials are redundant, v[t] = t·m_r[t+1], so the state is v = t·(r_in - r_out) alone, and for a
 rectifying neuron its own t·r_out. From step to step both grow by t/(t-1):

@@ -41,7 +41,7 @@ class NirExport:
 
 
 def export_nir(
-    snn: SpikingNetwork, path: str | os.PathLike[str], profile: Profile = "portable", split: bool = False
+    network: SpikingNetwork, path: str | os.PathLike[str], profile: Profile = "portable", split: bool = False
 ) -> NirExport:
     """Write a converted network as a NIR graph.
 
@@ -53,15 +53,13 @@ def export_nir(
     """
     if profile not in get_args(Profile):
         raise ConfigError(f"profile={profile!r} must be one of {', '.join(map(repr, get_args(Profile)))}")
-    if not isinstance(snn, SpikingNetwork):
-        raise ModelError(f"a {type(snn).__name__} has Python code between its regions; export each snn.regions[...]")
     nir = nir_package()
-    built = Builder(snn, _MAKERS[profile], normalised=profile != "extended").build()
+    built = Builder(network, _MAKERS[profile], normalised=profile != "extended").build()
     if built.host and not split and profile != "extended":
         raise ModelError(_refusal(built, profile))
     if not built.neurons:
         raise ModelError(f"nothing of the network would spike: {_refusal(built, profile)}")
-    metadata = _meaning(snn, profile) | (extended.network_metadata(snn, built) if profile == "extended" else {})
+    metadata = _meaning(network, profile) | (extended.network_metadata(network, built) if profile == "extended" else {})
     graph = nir.NIRGraph(built.nodes, built.edges, metadata=metadata)
     write_graph(path, graph, drop_reset=profile == "portable")
     return NirExport(os.fspath(path), profile, len(graph.nodes), len(graph.edges), built.neurons, tuple(built.host))
@@ -76,23 +74,23 @@ def _refusal(built: Built, profile: str) -> str:
     names: dict[str, list[str]] = {}
     for op in built.host:
         names.setdefault(op.reason, []).append(op.name)
-    said = "; ".join(f"{', '.join(found)}: {reason}" for reason, found in names.items())
+    said = "; ".join(f"{', '.join(own)}: {reason}" for reason, own in names.items())
     return (
         f"profile={profile!r} cannot say {len(built.host)} of the network's ops ({said}); change them, leave them to "
         "the host with split=True, or take profile='extended'"
     )
 
 
-def _meaning(snn: SpikingNetwork, profile: Profile) -> dict[str, Any]:
+def _meaning(network: SpikingNetwork, profile: Profile) -> dict[str, Any]:
     """How the graph is to be run."""
     return {
         "spikecast.profile": profile,
         "spikecast.format": str(extended.FORMAT),
         "spikecast.version": __version__,
-        "spikecast.num_steps": str(snn.config.num_steps),
-        "spikecast.coding": snn.config.coding,
+        "spikecast.num_steps": str(network.config.num_steps),
+        "spikecast.coding": network.config.coding,
         "spikecast.dt": "1",
         "spikecast.reset": "subtract",
         "spikecast.threshold": "fires at and above",
-        "spikecast.input": "the same at every step" if snn.config.coding == "rate" else "at the first step only",
+        "spikecast.input": "the same at every step" if network.config.coding == "rate" else "at the first step only",
     }

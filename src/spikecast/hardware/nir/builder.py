@@ -7,21 +7,20 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import chain, count
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from spikecast.errors import MissingExtraError
-from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Ref, replace_refs
+from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Ref
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Layer
 from spikecast.hardware.nir.linear import HANDLERS, Call, Unsaid, Value
 from spikecast.hardware.nir.terms import Op, Term, matrix_op, squared
-
-if TYPE_CHECKING:
-    from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 
 NeuronMaker = Callable[[Layer], Any]  # a NIR node for a layer of neurons, or Unsaid
 
@@ -59,9 +58,9 @@ class Built:
 class Builder:
     """`normalised`: thresholds go into the weights, so that every neuron's is 1; else weights stay as they are."""
 
-    def __init__(self, snn: SpikingNetwork, make_neuron: NeuronMaker, *, normalised: bool = True) -> None:
+    def __init__(self, network: SpikingNetwork, make_neuron: NeuronMaker, *, normalised: bool = True) -> None:
         self.nir = nir_package()
-        self.circuit = Circuit(snn)
+        self.circuit = Circuit(network)
         self.program, self.frame = self.circuit.program, self.circuit.forms.frame(self.circuit.batch)
         self.make_neuron, self.normalised = make_neuron, normalised
         self.layers = {layer.value: layer for layer in self.circuit.layers}
@@ -73,7 +72,7 @@ class Builder:
         for spec in self.program.inputs:
             self._enter(spec.name, "input" if len(self.program.inputs) == 1 else f"input_{spec.name}")
         for node in self.program.nodes:
-            if node.name in self.circuit.still:
+            if node.name in self.circuit.flow.constant:
                 continue
             try:
                 self.values[node.name] = self._shared(node, self._said(node))
@@ -92,16 +91,17 @@ class Builder:
             return self._neuron(self.layers[node.name], shape)
         if node.name not in self.circuit.linear or node.op not in HANDLERS:
             raise Unsaid(self._why_not(node))
-        if not all(self._batch_is_first(name) for name in (node.name, *node.inputs) if name not in self.circuit.still):
+        data = [name for name in (node.name, *node.inputs) if name not in self.circuit.flow.constant]
+        if not all(map(self._batch_is_first, data)):
             raise Unsaid("its samples do not lie along its first axis")
-        args, kwargs = replace_refs((node.args, dict(node.kwargs)), self._argument)
+        args, kwargs = node.arguments(self._argument)
         return HANDLERS[node.op](Call(node, args, kwargs, shape, self._push, self._flatten))
 
     def _why_not(self, node: Node) -> str:
         op = node.op.removeprefix("aten.")
         if "max_pool" in op:
             return "a maximum is not linear; convert with average pooling"
-        role = self.circuit.roles[node.name]
+        role = self.circuit.flow.roles[node.name]
         if node.name in self.circuit.linear:
             return f"{op} is linear, but no NIR primitive does it"
         return f"{op} is {role.value if role else 'an unknown op'}: a graded unit or a product"
@@ -115,14 +115,14 @@ class Builder:
     def _neuron(self, layer: Layer, shape: tuple[int, ...]) -> Value:
         made = self.make_neuron(layer)
         value = self.values[layer.feed.target]
-        theta = per_channel(layer) if self.normalised else None
-        if theta is not None:
-            value = Value(tuple(term.times(1.0 / theta) for term in value.terms), value.shape)
+        threshold = per_channel(layer) if self.normalised else None
+        if threshold is not None:
+            value = Value(tuple(term.times(1.0 / threshold) for term in value.terms), value.shape)
         name = self._add(layer.name, made)
         self.built.neurons[name] = layer.name
         made.metadata = {**made.metadata, "spikecast.site": layer.name}
         self._connect(value, name)
-        return Value((Term(name, theta),), shape)
+        return Value((Term(name, threshold),), shape)
 
     def _shared(self, node: Node, value: Value) -> Value:
         """What several ops read is computed once."""
@@ -234,19 +234,15 @@ class Builder:
 
     def _add(self, label: str, node: Any) -> str:
         """A name that every importer takes: letters, digits and underscores, and none twice."""
-        name = base = re.sub(r"\W+", "_", label).strip("_") or "node"
-        if base[0].isdigit():
-            name = base = f"n_{base}"
-        number = 1
-        while name in self.built.nodes:
-            number += 1
-            name = f"{base}_{number}"
+        plain = re.sub(r"\W+", "_", label).strip("_") or "node"
+        plain = f"n_{plain}" if plain[0].isdigit() else plain
+        names = chain([plain], (f"{plain}_{number}" for number in count(2)))
+        name = next(name for name in names if name not in self.built.nodes)
         self.built.nodes[name] = node
         return name
 
     def _shape(self, value: str) -> tuple[int, ...]:
-        form = self.frame.forms[value]
-        return self.circuit._sample_shape(value, form) if isinstance(form, Tensor) else ()
+        return self.circuit.sample_shape(value, self.frame.forms[value])
 
     def _batch_is_first(self, value: str) -> bool:
         meta = self.program.metas[value]
@@ -264,8 +260,8 @@ def per_channel(layer: Layer) -> Tensor:
     """θ as one number per channel; NIR's weights cannot hold one per place."""
     if len(layer.shape) not in (1, 3):
         raise Unsaid(f"neurons of shape {layer.shape}; NIR's matrices and convolutions take vectors and maps")
-    theta, channels = layer.threshold.cpu().double(), layer.shape[0]
-    full = theta.reshape((1,) * (len(layer.shape) - theta.dim()) + tuple(theta.shape))
+    threshold, channels = layer.threshold.cpu().double(), layer.shape[0]
+    full = threshold.reshape((1,) * (len(layer.shape) - threshold.dim()) + tuple(threshold.shape))
     if any(n != 1 for n in full.shape[1:]):
         raise Unsaid("its thresholds differ from place to place; convert with granularity='channel'")
     return full.reshape(-1).expand(channels)

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,9 +17,7 @@ from torch import Tensor
 from spikecast.errors import ConfigError, DataError, MissingExtraError
 from spikecast.hardware.nir.builder import nir_package
 from spikecast.hardware.nir.interpret import Interpreter
-
-if TYPE_CHECKING:
-    from spikecast.network.spiking import SpikingNetwork
+from spikecast.network.spiking import SpikingNetwork
 
 Importer = Literal["snntorch", "spikingjelly", "sinabs"]
 HOME = Path("~/.cache/spikecast/importers")  # where `make importers` puts the environments
@@ -77,7 +75,7 @@ def check_nir(
     x: Tensor,
     *,
     num_steps: int = 8,
-    snn: SpikingNetwork | None = None,
+    network: SpikingNetwork | None = None,
     python: str | os.PathLike[str] | None = None,
 ) -> NirCheck:
     """Run a file of profile "portable" in an importer on inputs x [batch, ...], the same at every step.
@@ -89,8 +87,8 @@ def check_nir(
     graph = nir_package().read(path)
     output, sent = Interpreter(graph).run(x, num_steps)
     expected = {name: sent[name] for name, node in graph.nodes.items() if type(node).__name__ == "IF"}
-    if snn is not None:
-        output, expected = _of_network(snn, graph, x, num_steps)
+    if network is not None:
+        output, expected = _of_network(network, graph, x, num_steps)
     report, arrays = _run(path, importer, x, num_steps, interpreter)
     stages = {stage: _compare(stage, report, arrays, output, expected) for stage in report["differences"]}
     return NirCheck(importer, report["versions"], num_steps, stages)
@@ -111,9 +109,9 @@ def installed_importer(importer: str, python: str | os.PathLike[str] | None = No
     return str(place)
 
 
-def _of_network(snn: SpikingNetwork, graph: Any, x: Tensor, num_steps: int) -> tuple[Tensor, dict[str, Tensor]]:
+def _of_network(network: SpikingNetwork, graph: Any, x: Tensor, num_steps: int) -> tuple[Tensor, dict[str, Tensor]]:
     """The network's own signals: r[t] is a mean, so the signal of a step is t·r[t] - (t-1)·r[t-1]."""
-    estimates, recorded = snn.run(x, num_steps=num_steps), snn.record(x, num_steps=num_steps)
+    estimates, recorded = network.run(x, num_steps=num_steps), network.record(x, num_steps=num_steps)
     totals = estimates * torch.arange(1, num_steps + 1).reshape(-1, *(1,) * (estimates.dim() - 1))
     signals = totals - torch.cat([torch.zeros_like(totals[:1]), totals[:-1]])
     nodes = {name: node for name, node in graph.nodes.items() if type(node).__name__ == "IF"}

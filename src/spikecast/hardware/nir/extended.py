@@ -11,25 +11,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spikecast._version import __version__
 from spikecast.errors import ArtifactError
 from spikecast.hardware.circuit.parts import Layer
 from spikecast.hardware.nir.builder import Built
 from spikecast.hardware.nir.file import read_extended
 from spikecast.hardware.nir.neurons import neuron_graph
 from spikecast.storage import artifact
-from spikecast.storage.codec import DTYPES, Json, fields, items, short, typed, whole
+from spikecast.storage.codec import DTYPES
+from spikecast.storage.files import blaming
+from spikecast.storage.schema import Document, Dtype, Network, Record, Sizes, Strided, decoded, short
+from spikecast.storage.tensors import TensorStore, is_whole
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
 
-FORMAT = 1
+FORMAT = 2
+
+
+class Place(Record, frozen=True):
+    """Where a tensor is: a node's own weight, or bytes beside the graph."""
+
+    key: str
+    at: str
+    dtype: Dtype
+    shape: Sizes
 
 
 def neuron_with_settings(layer: Layer) -> Any:
     """The nested graph of a layer with its own thresholds, and in its metadata what stock primitives cannot say."""
-    theta = layer.threshold.detach().cpu().float().expand(layer.shape).contiguous().numpy()
-    graph = neuron_graph(layer, theta)
+    threshold = layer.threshold.detach().cpu().float().expand(layer.shape).contiguous().numpy()
+    graph = neuron_graph(layer, threshold)
     neuron = layer.neuron
     settings = {
         "site": layer.name,
@@ -44,24 +55,22 @@ def neuron_with_settings(layer: Layer) -> Any:
     return graph
 
 
-def network_metadata(snn: SpikingNetwork, built: Built) -> dict[str, Any]:
+def network_metadata(network: SpikingNetwork, built: Built) -> dict[str, Any]:
     """The network as `artifact` writes it; a weight that is a node's own is not written twice."""
-    store = artifact.TensorStore()
-    body = artifact.network_to_document(snn, store)
-    versions = {"spikecast": __version__, "torch": torch.__version__}
-    text = artifact._written({"format": artifact.FORMAT, "kind": "network", "versions": versions, "network": body})
-    index: list[Json] = []
+    store = TensorStore()
+    text = artifact.document_of(artifact.network_to_record(network, store), store)
+    index: list[Any] = []
     data: dict[str, Any] = {}
     for number, (key, tensor) in enumerate(store.tensors.items()):
         place = built.placed.get(key.removeprefix("weights/"))
         if place is not None and tensor.dtype == torch.float32:
-            at = f"nodes/{place[0]}/{place[1]}"
+            at = f"node/nodes/{place[0]}/{place[1]}"
         else:
-            at, data[f"t{number}"] = f"metadata/spikecast.data/t{number}", _bytes(tensor)
+            at, data[f"t{number}"] = f"node/metadata/spikecast.data/t{number}", _bytes(tensor)
         kind = str(tensor.dtype).removeprefix("torch.")
         index.append({"key": key, "at": at, "dtype": kind, "shape": list(tensor.shape)})
     return {
-        "spikecast.document": artifact.sealed(text, store.digests),
+        "spikecast.document": text,
         "spikecast.tensors": json.dumps(index),
         "spikecast.data": data,
     }
@@ -69,62 +78,58 @@ def network_metadata(snn: SpikingNetwork, built: Built) -> dict[str, Any]:
 
 def load(path: str | os.PathLike[str], device: str | torch.device | None = None) -> SpikingNetwork:
     """The network in a file of profile "extended"; its numbers are those of the network that was exported."""
-    place = artifact._usable(device)
+    place = artifact.usable_device(device)
     return restored(path, read_extended(path), place)
 
 
 def restored(path: str | os.PathLike[str], tree: Mapping[str, Any], place: torch.device) -> SpikingNetwork:
     """The network out of a file's texts and tensors, none of which is believed."""
-    with artifact._blaming(f"{path} cannot be loaded", "export it again"):
+    with blaming(f"{path} cannot be loaded", "export it again"):
         if tree.get("profile") != b"extended":
             raise ArtifactError("it is a NIR graph without its network; only profile='extended' can be loaded")
         if tree.get("format") != str(FORMAT).encode():
             raise ArtifactError(f"its format is {tree.get('format')!r}, this spikecast reads {FORMAT}")
-        document = typed(artifact._parsed(_text(tree["document"])), dict, "its document")
-        *_, body = fields(document, "its document", "sha256", "format", "kind", "versions", "network")
-        tensors = _tensors(artifact._parsed(_text(tree["tensors"])), tree, _layouts(body))
-        digests = {name: artifact._digest(tensor) for name, tensor in tensors.items()}
-        sealed = _text(tree["document"])
-        if sealed != artifact.sealed("{" + sealed.partition(",")[2], digests):
+        for name in ("document", "tensors"):
+            if name not in tree:
+                raise ArtifactError(f"it has no {name}, or one that lies elsewhere")
+        text = _text(tree["document"])
+        body = decoded(text, Document).body
+        if not isinstance(body, Network):
+            raise ArtifactError("its document is not that of one network")
+        tensors = _tensors(decoded(_text(tree["tensors"]), list[Place]), tree, _layouts(body))
+        if not is_whole(text, tensors):
             raise ArtifactError("its checksum does not match: it is damaged")
-        return artifact.network_from_document(body, {n: t.to(place) for n, t in tensors.items()}, place)
+        return artifact.network_from_record(body, {n: t.to(place) for n, t in tensors.items()}, place)
 
 
-def _layouts(body: Any) -> dict[str, list[int]]:
+def _layouts(body: Network) -> dict[str, tuple[int, ...]]:
     """The strides of the weights that do not lie in memory in the usual order, by key."""
-    found: dict[str, list[int]] = {}
-    for plan in typed(typed(body, dict, "a network").get("plans"), list, "plans"):
-        program = typed(typed(plan, dict, "a plan").get("program"), dict, "a program")
-        for entry in typed(program.get("tensors"), dict, "tensors").values():
-            if isinstance(entry, dict):
-                key, _, strides = fields(entry, "a tensor", "key", "shape", "strides")
-                found[typed(key, str, "a tensor")] = items(strides, "the strides of a tensor", int)
-    return found
+    entries = (entry for plan in body.plans for entry in plan.program.tensors.values())
+    return {entry.key: entry.strides for entry in entries if isinstance(entry, Strided)}
 
 
-def _tensors(index: Any, tree: Mapping[str, Any], layouts: Mapping[str, list[int]]) -> dict[str, Tensor]:
-    """Every tensor as `artifact` stores it: without gaps, in the order of its strides."""
-    found: dict[str, Tensor] = {}
-    for number, entry in enumerate(typed(index, list, "its index of tensors")):
-        key, at, kind, shape = fields(entry, "a tensor", "key", "at", "dtype", "shape")
-        if typed(kind, str, "a dtype") not in DTYPES or typed(key, str, "a tensor") in found:
-            raise ArtifactError(f"a tensor is of the type {short(kind)}, or is there twice")
-        sizes = [whole(size, "a size") for size in items(shape, "a shape", int)]
-        raw = np.ascontiguousarray(tree[f"t{number}"])
-        if typed(at, str, "a place").startswith("nodes/"):
+def _tensors(index: list[Place], tree: Mapping[str, Any], layouts: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Every tensor as `storage` stores it: without gaps, in the order of its strides."""
+    tensors: dict[str, Tensor] = {}
+    for number, entry in enumerate(index):
+        key, dtype = entry.key, DTYPES[entry.dtype]
+        if key in tensors:
+            raise ArtifactError(f"the tensor {short(key)} is there twice")
+        raw = np.ascontiguousarray(tree[str(number)])
+        if entry.at.startswith("node/nodes/"):
             value = torch.from_numpy(raw.astype(np.float32, copy=False))
             strides = layouts.get(key)
             if strides is not None and len(strides) == value.dim():
                 value = value.permute(sorted(range(value.dim()), key=lambda axis: -strides[axis])).contiguous()
         else:
             flat = torch.from_numpy(raw.reshape(-1).view(np.uint8).copy())
-            if flat.numel() % DTYPES[kind].itemsize:
+            if flat.numel() % dtype.itemsize:
                 raise ArtifactError(f"the tensor {short(key)} has half a number")
-            value = flat.view(DTYPES[kind])
-        if value.numel() != int(np.prod(sizes, dtype=np.float64)):
+            value = flat.view(dtype)
+        if value.numel() != int(np.prod(entry.shape, dtype=np.float64)):
             raise ArtifactError(f"the tensor {short(key)} has another size than its shape")
-        found[key] = value.reshape(sizes)
-    return found
+        tensors[key] = value.reshape(entry.shape)
+    return tensors
 
 
 def _bytes(tensor: Tensor) -> Any:

@@ -49,8 +49,8 @@ class Interpreter:
         for _ in range(num_steps):
             steps.append(self._step(x, states))
         watched = [n for n in self.order if "/" not in n or n.endswith("/output")]
-        found = {n.removesuffix("/output"): torch.stack([step[n] for step in steps]) for n in watched}
-        return found[self.outputs[0]], found
+        sent = {n.removesuffix("/output"): torch.stack([step[n] for step in steps]) for n in watched}
+        return sent[self.outputs[0]], sent
 
     def _take(self, graph: Any, prefix: str) -> None:
         """Flatten nested graphs: their Input and Output nodes stay as plain wires."""

@@ -48,7 +48,7 @@ def composite(layer: Layer) -> Any:
     return neuron_graph(layer, np.ones(layer.shape, np.float32))
 
 
-def neuron_graph(layer: Layer, theta: Array) -> Any:
+def neuron_graph(layer: Layer, threshold: Array) -> Any:
     """The nested graph of one layer of neurons. A step is one unit of time; a cycle passes its Delay.
 
     potential[t] = potential[t-1] + input[t] - spikes[t-1] is m[t], and spikes[t] is the sum of the comparators of
@@ -61,20 +61,20 @@ def neuron_graph(layer: Layer, theta: Array) -> Any:
     shape = np.array(layer.shape)
     nodes: dict[str, Any] = {
         "input": nir.Input(shape),
-        "potential": nir.I(r=np.ones_like(theta)),
-        "previous": nir.Delay(delay=np.ones_like(theta)),
-        "reset": nir.Scale(scale=-np.ones_like(theta)),
+        "potential": nir.I(r=np.ones_like(threshold)),
+        "previous": nir.Delay(delay=np.ones_like(threshold)),
+        "reset": nir.Scale(scale=-np.ones_like(threshold)),
         "output": nir.Output(shape),
     }
     edges = [("input", "potential"), ("previous", "reset"), ("reset", "potential")]
 
     def comparator(name: str, source: str, edge: float, weight: float, gate: str | None = None) -> None:
-        nodes[name] = _above(theta, edge)
+        nodes[name] = _above(threshold, edge)
         edges.append((source, name))
         if gate is not None:
-            nodes[f"{name}_allowed"] = nir.Threshold(threshold=np.full_like(theta, 1.5))
+            nodes[f"{name}_allowed"] = nir.Threshold(threshold=np.full_like(threshold, 1.5))
             edges.extend([(name, f"{name}_allowed"), (gate, f"{name}_allowed")])
-        nodes[f"{name}_weight"] = nir.Scale(scale=(theta * weight).astype(np.float32))
+        nodes[f"{name}_weight"] = nir.Scale(scale=(threshold * weight).astype(np.float32))
         fired = name if gate is None else f"{name}_allowed"
         edges.extend([(fired, f"{name}_weight"), (f"{name}_weight", "output"), (f"{name}_weight", "previous")])
 
@@ -82,22 +82,22 @@ def neuron_graph(layer: Layer, theta: Array) -> Any:
         edge = neuron.firing_boundary * levels[i] - neuron.initial_potential
         comparator(f"above_{i + 1}", "potential", edge, weights[i])
     if neuron.signed:
-        nodes["negative"] = nir.Scale(scale=-np.ones_like(theta))
+        nodes["negative"] = nir.Scale(scale=-np.ones_like(threshold))
         edges.append(("potential", "negative"))
         guarded = neuron.lower == 0.0
         if guarded:
-            nodes["sent"] = nir.I(r=np.ones_like(theta))
+            nodes["sent"] = nir.I(r=np.ones_like(threshold))
             edges.append(("previous", "sent"))
         for i in range(n):
             if guarded:
-                nodes[f"room_{i + 1}"] = _above(theta, levels[i] - neuron.tolerance)
+                nodes[f"room_{i + 1}"] = _above(threshold, levels[i] - neuron.tolerance)
                 edges.append(("sent", f"room_{i + 1}"))
             edge = neuron.firing_boundary * levels[i] + neuron.initial_potential
             comparator(f"below_{i + 1}", "negative", edge, -weights[i], f"room_{i + 1}" if guarded else None)
     return nir.NIRGraph(nodes, edges)
 
 
-def _above(theta: Array, edge: float) -> Any:
+def _above(threshold: Array, edge: float) -> Any:
     """A comparator that is true from an edge on; NIR's is true above its threshold, so that is the float before."""
-    at = (theta.astype(np.float64) * edge).astype(np.float32)
+    at = (threshold.astype(np.float64) * edge).astype(np.float32)
     return nir_package().Threshold(threshold=np.nextafter(at, np.float32(-np.inf)))

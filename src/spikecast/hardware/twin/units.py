@@ -5,20 +5,13 @@ The kinds are read off the program alone, so that a network loaded from a file h
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from enum import Enum
-from functools import cache
-from typing import Any
 
-import torch
-from torch import Tensor
-from torch.autograd import forward_ad
+from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program
+from spikecast.graph.roles import Role
+from spikecast.hardware.affine import is_affine, is_wire
 
-from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program, Ref, replace_refs, resolve
-from spikecast.graph.roles import ROLES, Role, role_of
-
-_LINEAR = (Role.SHAPE, Role.AFFINE, Role.SUM, Role.SYNAPSE)
 # Where the two factors of a product stand among its tensors, if not in front: what is added comes first.
 _FACTORS = {f"aten.{name}": (1, 2) for name in ("addcmul", "addmm", "baddbmm", "addbmm")}
 _MAY_ADD = {*_FACTORS, "aten.linear"}
@@ -37,107 +30,36 @@ class Unit(Enum):
 
 def units(program: Program) -> dict[str, Unit]:
     """The unit of each op. An op that the table of roles does not know is a graded unit."""
-    metas, still = program.metas, program.flow.constant
-    fixed = still | {i.name for i in program.inputs if not is_wire(i.meta)}
-    found: dict[str, Unit] = {}
+    fixed = {*program.flow.constant, *(i.name for i in program.inputs if not is_wire(i.meta))}
+    kinds: dict[str, Unit] = {}
     for node in program.nodes:
-        found[node.name] = _unit(node, metas, still, fixed)
-        if found[node.name] is Unit.FIXED:
+        kinds[node.name] = _unit(node, program, fixed)
+        if kinds[node.name] is Unit.FIXED:
             fixed.add(node.name)
-    return found
+    return kinds
 
 
-def _unit(node: Node, metas: Mapping[str, Any], still: set[str], fixed: set[str]) -> Unit:
+def _unit(node: Node, program: Program, fixed: Collection[str]) -> Unit:
     if node.target == NEURON:
         return Unit.NEURON
-    names = node.inputs
-    known = all(name in fixed for name in names)
-    if node.name in still or (known and isinstance(node.meta, Meta) and not is_wire(node.meta)):
+    known = all(name in fixed for name in node.inputs)
+    if node.name in fixed or (known and isinstance(node.meta, Meta) and not is_wire(node.meta)):
         return Unit.FIXED
     if node.target == GETITEM:
         return Unit.PART
-    wires = [name for name in names if name not in fixed and is_wire(metas[name])]
-    others_known = all(name in fixed or is_wire(metas[name]) for name in names)
-    if not wires or not others_known or not _all_wires(node.meta):
-        return Unit.GRADED
-    role = role_of(node, metas, still)
-    if role in _LINEAR:
+    if is_affine(node, program, fixed):
         return Unit.LINEAR
-    return Unit.PRODUCT if role in (Role.PRODUCT, Role.MATMUL) and _is_bilinear(node) else Unit.GRADED
+    return Unit.PRODUCT if _is_product(node, program, fixed) else Unit.GRADED
 
 
-def is_wire(meta: Any) -> bool:
-    """Whether a value carries signals: numbers with a fraction; indices and masks are known or recomputed as such."""
-    return isinstance(meta, Meta) and (meta.dtype.is_floating_point or meta.dtype.is_complex)
-
-
-def _all_wires(meta: Any) -> bool:
-    return all(is_wire(m) for m in meta) if isinstance(meta, tuple) else is_wire(meta)
-
-
-def _is_bilinear(node: Node) -> bool:
-    count = len(node.inputs)
-    return node.op != "aten.bilinear" and (count == 2 or (count == 3 and node.op in _MAY_ADD))
+def _is_product(node: Node, program: Program, fixed: Collection[str]) -> bool:
+    """Whether an op multiplies two signals, and adds a third at most."""
+    count, signals = len(node.inputs), program.flow.sources[node.name]
+    bilinear = node.op != "aten.bilinear" and (count == 2 or (count == 3 and node.op in _MAY_ADD))
+    multiplies = program.flow.roles[node.name] in (Role.PRODUCT, Role.MATMUL)
+    return multiplies and bilinear and is_wire(node.meta) and all(n in fixed or n in signals for n in node.inputs)
 
 
 def factors(node: Node) -> tuple[int, int]:
     """Where the two factors of a product stand among the values it reads."""
-    assert node.op in ROLES
     return _FACTORS.get(node.op, (0, 1))
-
-
-def call(node: Node, values: Sequence[Any]) -> Any:
-    """The op on values for its references, in their order."""
-    given = iter(values)
-
-    def take(_: Ref) -> Any:
-        return next(given)
-
-    args = replace_refs(node.args, take)
-    return resolve(node.target)(*args, **replace_refs(dict(node.kwargs), take))
-
-
-def recast(value: Any, dtype: torch.dtype | None, device: torch.device) -> Any:
-    """Arguments that name a device or, if `dtype` is given, a floating-point type, with ours instead."""
-    if isinstance(value, torch.device):
-        return device
-    if isinstance(value, torch.dtype) and dtype is not None and value.is_floating_point:
-        return dtype
-    if isinstance(value, Tensor) and dtype is not None and value.is_floating_point():
-        return value.to(dtype)
-    if isinstance(value, list | tuple):
-        return type(value)(recast(item, dtype, device) for item in value)
-    if isinstance(value, dict):
-        return {key: recast(item, dtype, device) for key, item in value.items()}
-    return value
-
-
-def split_affine(node: Node, values: Sequence[Any], signals: Sequence[int]) -> tuple[Any, Any]:
-    """An affine op taken apart: its linear part on the signals (their places are given), and its constant F(0).
-
-    The linear part of an affine op is its derivative. Forward-mode differentiation therefore gives the bias-free
-    synapse of every op there is, and none needs a line of its own.
-    """
-    places = set(signals)
-    _warm_up()
-    with forward_ad.dual_level():
-        duals = [forward_ad.make_dual(torch.zeros_like(v), v) if i in places else v for i, v in enumerate(values)]
-        out = call(node, duals)
-        parts = [_unpack(o) for o in (out if isinstance(out, list | tuple) else (out,))]
-    if isinstance(out, list | tuple):
-        return [linear for linear, _ in parts], [constant for _, constant in parts]
-    return parts[0]
-
-
-@cache
-def _warm_up() -> None:
-    """Let torch load its rules of differentiation; they warn of torch.jit, which is no concern of the caller."""
-    with warnings.catch_warnings(), forward_ad.dual_level():
-        warnings.simplefilter("ignore", FutureWarning)
-        forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
-
-
-def _unpack(dual: Tensor) -> tuple[Tensor, Tensor]:
-    found = forward_ad.unpack_dual(dual)
-    primal, tangent = found.primal, found.tangent
-    return torch.zeros_like(primal) if tangent is None else tangent, primal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from spikecast.measure.run import bound_calls, metered_run
 from spikecast.network.base import Network
 from spikecast.text import columns, si
 
+NOT_COUNTED = "not counted"  # in place of a figure that would leave out products
+
 
 @dataclass(frozen=True)
 class Energy:
@@ -24,11 +27,11 @@ class Energy:
 
     tally: Tally
     costs: Costs
-    preset: str
+    costs_name: str
 
-    def under(self, preset: str | Costs) -> Energy:
+    def under(self, costs: str | Costs) -> Energy:
         """The same counts at other costs."""
-        return Energy(self.tally, *costs_named(preset))
+        return Energy(self.tally, *costs_named(costs))
 
     @property
     def ann(self) -> float:
@@ -37,7 +40,7 @@ class Energy:
 
     @property
     def macs(self) -> int:
-        """Products of the ANN, of all samples."""
+        """Products of the ANN, of all samples, as far as they are counted."""
         return sum(int(line["dense"].sum()) for line in self.tally.lines.values())
 
     @property
@@ -47,9 +50,26 @@ class Energy:
         return [float(x) * 1e-12 / self.tally.samples for x in total.cumsum(0)]
 
     @property
-    def ratio(self) -> list[float]:
-        """Energy of the spiking network over the ANN's, up to and with each step."""
+    def ratio(self) -> list[float] | None:
+        """Energy of the spiking network over the ANN's, up to and with each step; None where the ANN's is unknown."""
+        if self.tally.uncounted or not self.ann:
+            return None
         return [snn / self.ann for snn in self.snn]
+
+    def ratio_text(self, t: int) -> str:
+        """The ratio after t steps, as tables show it."""
+        return NOT_COUNTED if self.ratio is None else f"{self.ratio[t - 1]:.1%}"
+
+    @property
+    def ann_text(self) -> str:
+        """Joules of the ANN, as tables show them."""
+        return NOT_COUNTED if self.tally.uncounted else si(self.ann, "J")
+
+    @property
+    def missing(self) -> str:
+        """The ops whose products nobody counts, in one line; empty where there are none."""
+        ops = ", ".join(dict.fromkeys(self.tally.uncounted.values()))
+        return f"the products of {ops} are not counted, so there is no ratio to the ANN" if ops else ""
 
     @property
     def accumulates(self) -> list[int]:
@@ -95,7 +115,7 @@ class Energy:
                     "op": name,
                     "scope": line.scope,
                     "target": line.target,
-                    "macs": int(line["dense"].sum()),
+                    "macs": None if name in self.tally.uncounted else int(line["dense"].sum()),
                     "accumulates": self._accumulates(line).tolist(),
                     "joules": own,
                     "firing_rate": [int(x) / max(updates, 1) for x in line["fired"]] if is_site else None,
@@ -106,7 +126,7 @@ class Energy:
     def to_json(self) -> dict[str, Any]:
         """Plain data for json, with everything that was counted."""
         return {
-            "preset": self.preset,
+            "costs_name": self.costs_name,
             "costs": dataclasses.asdict(self.costs),
             "samples": self.tally.samples,
             "ann_joules": self.ann,
@@ -120,37 +140,42 @@ class Energy:
     def table(self, *, ops: bool = False) -> str:
         """Energy step by step; with `ops`, the last step's total of each op as well."""
         head = ("t", "accumulates", "energy", "of the ANN's", "spikes per neuron")
-        steps = zip(self.accumulates, self.snn, self.ratio, self.spikes_per_neuron, strict=True)
+        steps = zip(self.accumulates, self.snn, self.spikes_per_neuron, strict=True)
         rows = [
-            (str(t), si(acs / self.tally.samples), si(joules, "J"), f"{ratio:.1%}", f"{spikes:.3f}")
-            for t, (acs, joules, ratio, spikes) in enumerate(steps, 1)
+            (str(t), si(acs / self.tally.samples), si(joules, "J"), self.ratio_text(t), f"{spikes:.3f}")
+            for t, (acs, joules, spikes) in enumerate(steps, 1)
         ]
-        note = f"per sample, of {self.tally.samples}; costs: {self.preset}; ANN {si(self.ann, 'J')}"
-        text = f"{columns([head, *rows])}\n{note}"
+        ann = self.missing or f"ANN {self.ann_text}"
+        text = f"{columns([head, *rows])}\nper sample, of {self.tally.samples}; costs: {self.costs_name}; {ann}"
         return f"{text}\n\n{self._table_of_ops()}" if ops else text
 
     def _table_of_ops(self) -> str:
         total = max(self.snn[-1], 1e-300)
         rows = [("op", "where", "MACs", "energy", "share")]
         for row in self.rows():
-            joules = sum(row["joules"])
-            if joules or row["macs"]:
-                macs = si(row["macs"] / self.tally.samples) if row["macs"] else ""
-                rows.append((row["op"], row["scope"], macs, si(joules, "J"), f"{joules / total:.1%}"))
+            joules, macs = sum(row["joules"]), row["macs"]
+            if joules or macs != 0:
+                number = NOT_COUNTED if macs is None else si(macs / self.tally.samples) if macs else ""
+                rows.append((row["op"], row["scope"], number, si(joules, "J"), f"{joules / total:.1%}"))
         return columns(rows)
 
 
 def energy(
     snn: Network,
     batches: Iterable[Any],
-    preset: str | Costs = "paper",
+    costs: str | Costs = "paper",
     *,
     num_steps: int | None = None,
     inputs: InputFunction | None = None,
 ) -> Energy:
-    """Run the batches and count every operation; `preset` is "paper", "honest", "full", or your own Costs."""
-    named = costs_named(preset)
+    """Run the batches and count every operation; `costs` are "paper", "honest", "full", or your own Costs."""
+    named = costs_named(costs)
     tally = Tally(snn.config.steps_or(num_steps))
     for call in bound_calls(snn, batches, inputs):
         metered_run(snn, call, tally)
-    return Energy(tally, *named)
+    found = Energy(tally, *named)
+    if found.missing:
+        warnings.warn(
+            f"{found.missing}; write them as matrix products, or compare joules only", UserWarning, stacklevel=2
+        )
+    return found

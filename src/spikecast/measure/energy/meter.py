@@ -16,15 +16,16 @@ import torch
 from torch import Tensor
 
 from spikecast.graph.execute.run import Execution
-from spikecast.graph.fanout import ADDED, UNIFORM, fan_out, is_convolution, products
-from spikecast.graph.program import NEURON, Node, Program, Ref, resolve
-from spikecast.kernels import Count, Counts, encode_counted
+from spikecast.graph.fanout import UNIFORM, all_arguments
+from spikecast.graph.flow import Operand
+from spikecast.graph.program import NEURON, Node, Ref, resolve
+from spikecast.graph.roles import ADDED
+from spikecast.kernels import Count, Counts, Encoded, encode
 from spikecast.measure.energy.spread import spread
 from spikecast.measure.energy.tally import Column, Tally
-from spikecast.measure.energy.wiring import Operand, Wiring, arguments, summed_axis, wiring
+from spikecast.measure.energy.wiring import summed_axis, wiring
 from spikecast.network.states import NeuronStates
 from spikecast.theory.coding import signal_between
-from spikecast.theory.neuron import Encoded
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
@@ -40,32 +41,33 @@ class Meter(NeuronStates):
         super().__init__(network)
         self.prefix = f"{network.name}." if network.name else ""  # of the region, where there are several
         self.execution, self.tally = execution, tally
-        self.wires = _wiring(execution.program)
+        self.flow, self.wires = execution.program.flow, wiring(execution.program)
         self.watched = {*self.wires.weighted, *self.wires.moving, *self.wires.graded, *self.wires.followed}
-        self.neurons = {n.kwargs["site"]: n for n in execution.program.nodes if n.target == NEURON}
         self.counts: dict[str, Counts] = {}  # by neuron, what its kernel counted in this pass
         self.levels: dict[str, Tensor] = {}
         self.followed: dict[str, Tensor] = {}  # by value, how many spikes each entry came from; steps in the batch
         self.held: dict[tuple[str, int], Tensor] = {}  # by op and operand, what it held after the pass before
+        tally.note_uncounted(self.prefix, [self.flow.by_name[name] for name in self.flow.uncounted])
 
     def encode(self, site: str, steps: Tensor, threshold: Tensor, *, want_levels: bool, overwrite: bool) -> Encoded:
-        node, axis, taps = self.neurons[site], None, None
+        node, axis, taps = self.flow.neurons[site], None, None
         if node.name in self.wires.paired:
             axis = summed_axis(*self.wires.paired[node.name], steps.dim() - 1)
         if node.name in self.wires.mapped:
             taps = self._taps(*self.wires.mapped[node.name], steps.shape[1:]).to(steps.device)
-        out, counts = encode_counted(
+        out = encode(
             steps,
             threshold,
             self.network.neurons[site],
-            Count(taps, axis),
+            count=Count(taps, axis),
             state=self.estimates.get(site),
             start=self.t,
             want_levels=want_levels or node.name in self.watched,
             overwrite=overwrite,
         )
-        self.counts[node.name] = counts
-        self._add(node, "fired", self.t, counts.fired)
+        assert out.counts is not None
+        self.counts[node.name] = out.counts
+        self._add(node, "fired", self.t, out.counts.fired)
         self._add(node, "updates", self.t, [steps[0].numel()] * len(steps))
         if out.levels is not None:
             self.levels[node.name] = out.levels
@@ -73,7 +75,7 @@ class Meter(NeuronStates):
 
     def _taps(self, node: Node, operand: Operand, shape: torch.Size) -> Tensor:
         tensors = self.execution.tensors
-        return self._fan_out(node, (operand,), lambda ref: shape if ref.name == operand.name else tensors[ref.name])[0]
+        return self.flow.fan_out(node, lambda ref: shape if ref.name == operand.name else tensors[ref.name]).taps
 
     def see(self, node: Node, value: Any, look_up: LookUp) -> None:
         """Count what an op has done."""
@@ -134,34 +136,24 @@ class Meter(NeuronStates):
 
     # -- weighted ops
 
-    def _fan_out(self, node: Node, operands: tuple[Operand, ...], look_up: LookUp) -> tuple[Tensor, int, int]:
-        """Taps and factor of an op's first operand, and the products of the ANN; worked out once for each shape."""
-        shapes = tuple(_shape(look_up, Ref(operand.name)) for operand in operands)
-        known = self.wires.fan_outs.get((node.name, shapes))
-        if known is None:
-            sizes = arguments(node, partial(_shape, look_up))
-            taps, factor = fan_out(node, sizes, operands[0].position)
-            dense = products(node, sizes) if node.op in UNIFORM else int(taps.sum()) * factor
-            if is_convolution(node):
-                dense *= shapes[0].numel() // taps.numel()
-            known = self.wires.fan_outs[node.name, shapes] = taps, factor, dense
-        return known
-
     def _synapse(self, node: Node, operands: tuple[Operand, ...], look_up: LookUp) -> None:
         """Entries that are sent, times their fan-out."""
         (operand,) = operands
         value: Tensor = look_up(Ref(operand.name))
         fold = self.execution.fold if self._moves(node) else 1
-        taps, factor, dense = self._fan_out(node, operands, look_up)
+        out = self.flow.fan_out(node, look_up)
         if self.t == 1:
-            self._add(node, "dense", 1, [dense // fold])
+            self._add(node, "dense", 1, [out.products // fold])
         if (node.name, operand) in self.wires.served:
             counts = self.counts[operand.name]
-            events = factor * (counts.fired if node.op == "aten.linear" else counts.weighted)
+            events = out.factor * (counts.fired if node.op == "aten.linear" else counts.weighted)
             self._add(node, "events", self.t, events)
             self._add(node, "spikes", self.t, events)
             return
-        total = partial(_total, taps.to(value.device), factor)
+        taps = out.taps.to(value.device)
+        if taps.shape == value.shape and self._moves(node):
+            taps = self._steps(operand.name, taps)[0]  # those of one step, which are those of all
+        total = partial(_total, taps, out.factor)
         if operand.name in self.followed:
             steps = self._steps(operand.name, self.followed[operand.name])
             spikes = total(steps)
@@ -179,7 +171,7 @@ class Meter(NeuronStates):
     def _product(self, node: Node, operands: tuple[Operand, ...], look_up: LookUp) -> None:
         """Pairs of factors that are not zero, of the three products of Thm 4.3 and of the two that would do."""
         if self.t == 1:
-            self._add(node, "dense", 1, [self._fan_out(node, operands, look_up)[2] // self.execution.fold])
+            self._add(node, "dense", 1, [self.flow.fan_out(node, look_up).products // self.execution.fold])
         (sent, _, before), (sent_right, now_right, before_right) = (
             self._factor(node, i, operand, look_up) for i, operand in enumerate(operands)
         )
@@ -220,16 +212,8 @@ class Meter(NeuronStates):
             place, value = next(places), look_up(ref)
             return factors[place] if place in factors else torch.ones_like(value) if _is_float(value) else value
 
-        out = self._steps(node.name, resolve(node.target)(*arguments(node, ones)))
+        out = self._steps(node.name, resolve(node.target)(*all_arguments(node, ones)))
         return out.double().reshape(len(out), -1).sum(1).round().long()
-
-
-def _wiring(program: Program) -> Wiring:
-    """The wiring of a program, found once."""
-    if "_wiring" not in program.__dict__:
-        program.__dict__["_wiring"] = wiring(program)
-    found: Wiring = program.__dict__["_wiring"]
-    return found
 
 
 def _is_float(value: Any) -> bool:
@@ -239,11 +223,6 @@ def _is_float(value: Any) -> bool:
 def _has_bias(node: Node) -> bool:
     place = 3 if node.op == "aten.bilinear" else 2
     return node.op in ADDED or (node.op not in _WITHOUT_BIAS and node.argument(place, "bias") is not None)
-
-
-def _shape(look_up: LookUp, ref: Ref) -> Any:
-    value = look_up(ref)
-    return value.shape if isinstance(value, Tensor) else value
 
 
 def _total(taps: Tensor, factor: int, steps: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -37,11 +37,12 @@ class Line:
 
 @dataclass
 class Tally:
-    """The counts of some samples over `num_steps` steps."""
+    """The counts of some samples over `num_steps` steps, and the ops whose products nobody counts."""
 
     num_steps: int
     samples: int = 0
     lines: dict[str, Line] = field(default_factory=dict)
+    uncounted: dict[str, str] = field(default_factory=dict)  # by name, what they are
 
     def add(self, name: str, node: Node, column: Column, t: int, counts: Tensor | list[int]) -> None:
         """Add what was counted from step t on."""
@@ -50,9 +51,14 @@ class Tally:
         for k, number in enumerate(counts.tolist() if isinstance(counts, Tensor) else counts, t - 1):
             own[k] += number
 
+    def note_uncounted(self, prefix: str, nodes: Iterable[Node]) -> None:
+        """Remember ops that a ratio would leave out."""
+        self.uncounted.update((prefix + node.name, node.op) for node in nodes)
+
     def merge(self, other: Tally) -> None:
         """Add what was counted elsewhere."""
         self.samples += other.samples
+        self.uncounted.update(other.uncounted)
         for name, line in other.lines.items():
             own = self.lines.setdefault(name, Line(line.scope, line.target))
             for column, numbers in line.columns.items():
@@ -61,9 +67,9 @@ class Tally:
 
     def to_json(self) -> dict[str, Any]:
         lines = {name: [line.scope, line.target, line.columns] for name, line in self.lines.items()}
-        return {"num_steps": self.num_steps, "samples": self.samples, "lines": lines}
+        return {"num_steps": self.num_steps, "samples": self.samples, "lines": lines, "uncounted": self.uncounted}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Tally:
         lines = {name: Line(scope, target, dict(columns)) for name, (scope, target, columns) in data["lines"].items()}
-        return cls(data["num_steps"], data["samples"], lines)
+        return cls(data["num_steps"], data["samples"], lines, dict(data["uncounted"]))

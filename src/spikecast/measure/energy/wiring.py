@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-
-from torch import Size, Tensor
+from weakref import WeakKeyDictionary
 
 from spikecast.errors import ModelError
-from spikecast.graph.fanout import ADDED, UNIFORM, is_convolution
-from spikecast.graph.program import NEURON, Node, Program, Ref, refs, replace_refs, resolve
-from spikecast.graph.roles import Role, activations, matmul_operands, role_of, synapse_input
+from spikecast.graph.fanout import UNIFORM, all_arguments, is_convolution
+from spikecast.graph.flow import Flow, Operand
+from spikecast.graph.program import NEURON, Node, Program, refs
+from spikecast.graph.roles import ADDED, Role
 
 _GRADED = (Role.NONLINEAR, Role.PRODUCT, None)
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A data input of an op: the value, and its place among the op's tensors."""
-
-    name: str
-    position: int
 
 
 @dataclass
@@ -35,7 +26,6 @@ class Wiring:
     paired    by neuron, the matrix product for which the kernel counts along an axis
     served    data inputs that the kernel has counted for
     followed  neurons of which somebody needs to know where the spikes are, not only how many
-    fan_outs  by op and shapes of its data inputs, what the meter has worked out
     """
 
     weighted: dict[str, tuple[Operand, ...]] = field(default_factory=dict)
@@ -45,44 +35,42 @@ class Wiring:
     paired: dict[str, tuple[Node, Operand]] = field(default_factory=dict)
     served: set[tuple[str, Operand]] = field(default_factory=set)
     followed: set[str] = field(default_factory=set)
-    fan_outs: dict[tuple[str, tuple[Size, ...]], tuple[Tensor, int, int]] = field(default_factory=dict)
+
+
+_KNOWN: WeakKeyDictionary[Flow, Wiring] = WeakKeyDictionary()
 
 
 def wiring(program: Program) -> Wiring:
-    """Read off the program alone: a network that was loaded from a file has it too."""
-    metas, still = program.metas, program.flow.constant
-    spikes = {node.name for node in program.nodes if node.target == NEURON}
-    carried, found = set(spikes), Wiring()
+    """Read off the program alone, once: a network that was loaded from a file has it too."""
+    if program.flow not in _KNOWN:
+        _KNOWN[program.flow] = _found(program)
+    return _KNOWN[program.flow]
+
+
+def _found(program: Program) -> Wiring:
+    flow, found = program.flow, Wiring()
     for node in program.nodes:
-        role = role_of(node, metas, still)
-        if node.name in still or node.name in spikes or role is Role.CONTROL:
-            continue
-        active = [node.args[0].name] if node.target == "getitem" else activations(node, metas, still)
-        if role is Role.SHAPE and active and carried.issuperset(active):
-            carried.add(node.name)
-        elif role is Role.SYNAPSE and node.op != "aten.embedding_bag":  # whose input is integers
-            found.weighted[node.name] = _operands(node, [synapse_input(node, metas, still)], active)
-        elif role is Role.MATMUL:
-            found.weighted[node.name] = _operands(node, matmul_operands(node), active)
-            if len(found.weighted[node.name]) > 2:
+        operands = flow.operands.get(node.name)
+        if operands:
+            found.weighted[node.name] = operands
+            if len(operands) > 2:
                 raise ModelError(f"{node.name} ({node.target}) multiplies three activations; write it as two products")
-        elif role in _GRADED:
+        elif node.name not in flow.constant and flow.roles[node.name] in _GRADED:
             found.graded.add(node.name)
-    _find_moving(program, found, carried - spikes)
-    for name in spikes:
-        _find_readers(program, found, name)
+    _find_moving(flow, found)
+    for neuron in flow.neurons.values():
+        _find_readers(program, found, neuron.name)
     return found
 
 
-def _find_moving(program: Program, found: Wiring, carried: set[str]) -> None:
+def _find_moving(flow: Flow, found: Wiring) -> None:
     """The ops between neurons and weighted ops."""
-    by_name = {node.name: node for node in program.nodes}
     wanted = [operand.name for operands in found.weighted.values() for operand in operands]
     while wanted:
         name = wanted.pop()
-        if name in carried and name not in found.moving:
+        if name in flow.spikes and name not in found.moving and flow.by_name[name].target != NEURON:
             found.moving.add(name)
-            wanted += by_name[name].inputs
+            wanted += flow.by_name[name].inputs
 
 
 def _find_readers(program: Program, found: Wiring, neuron: str) -> None:
@@ -108,11 +96,6 @@ def _find_readers(program: Program, found: Wiring, neuron: str) -> None:
             found.followed.add(neuron)
 
 
-def _operands(node: Node, found: list[Ref], active: list[str]) -> tuple[Operand, ...]:
-    first = [r.name for r in refs(node.args)].index(found[0].name)
-    return tuple(Operand(r.name, first + i) for i, r in enumerate(found) if r.name in active)
-
-
 def _knows_taps(node: Node, program: Program) -> bool:
     """Whether a convolution's taps are known before it runs: its weights are constants, its settings numbers."""
     others = [ref.name for ref in refs((node.args[1:], dict(node.kwargs)))]
@@ -121,7 +104,7 @@ def _knows_taps(node: Node, program: Program) -> bool:
 
 def _geometry(node: Node, program: Program) -> Any:
     """What the taps of a convolution depend on besides its input."""
-    _, weight, _, *settings = arguments(node, lambda ref: program.tensors[ref.name].shape if ref != node.args[0] else 0)
+    _, weight, _, *settings = all_arguments(node, lambda r: program.tensors[r.name].shape if r != node.args[0] else 0)
     return node.target, weight[2:], settings
 
 
@@ -131,10 +114,3 @@ def summed_axis(node: Node, operand: Operand, rank: int) -> int | None:
         return None
     is_right = operand.position > (node.op in ADDED)
     return rank - 1 if is_right and node.op != "aten.linear" else rank - 2
-
-
-def arguments(node: Node, look_up: Callable[[Ref], Any]) -> list[Any]:
-    """All arguments of an op by position, those left out too."""
-    schema = [a for a in resolve(node.target)._schema.arguments if not a.kwarg_only]  # type: ignore[attr-defined]
-    given = [node.argument(i, a.name, a.default_value) for i, a in enumerate(schema)]
-    return list(replace_refs(given, look_up))

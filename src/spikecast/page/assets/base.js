@@ -1,7 +1,7 @@
 // The data, the state that all parts share, and small helpers. Text from the data only ever becomes text nodes.
 const report = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-const PRESETS = ["paper", "honest", "full"];
+const COSTS = ["paper", "honest", "full"];
 const METRICS = { top1: "Accuracy", top5: "Top-5 accuracy", miou: "Mean IoU", pixels: "Pixel accuracy", map: "mAP", map50: "mAP at 0.5" };
 const metricName = METRICS[report.metric] || report.metric;
 const KINDS = {
@@ -9,7 +9,7 @@ const KINDS = {
 };
 
 const listeners = [];
-const state = { network: 0, preset: "paper", hidden: new Set(), site: null, sample: 0, step: null };
+const state = { network: 0, costs: "paper", hidden: new Set(), site: null, sample: 0, step: null };
 /** Change some of the state and tell the parts that depend on it. */
 function change(values) {
   Object.assign(state, values);
@@ -87,9 +87,9 @@ function select(name, options, chosen, pick) {
 /** The choice of costs; wherever it is made, it holds everywhere. */
 function costs() {
   const holder = h("span", { class: "field" });
-  follow(["preset"], () => {
+  follow(["costs"], () => {
     const focused = holder.contains(document.activeElement);
-    holder.replaceChildren(segments("Costs", PRESETS.map((p) => [p, p]), state.preset, (preset) => change({ preset })));
+    holder.replaceChildren(segments("Costs", COSTS.map((p) => [p, p]), state.costs, (costs) => change({ costs })));
     if (focused) holder.querySelector("input:checked").focus();
   });
   return holder;

@@ -3,8 +3,9 @@ const curves = { y: "metric", x: "steps", at: null };
 
 function curvePoints(network) {
   const values = curves.y === "metric" ? network.steps[report.metric] : network.agreement;
-  const ratio = network.energy[state.preset].ratio;
-  return values.map((value, i) => ({ t: i + 1, value, energy: ratio[i], x: curves.x === "steps" ? i + 1 : ratio[i] }));
+  const ratio = network.energy[state.costs].ratio;
+  if (!ratio && curves.x !== "steps") return []; // the products of some op are not counted
+  return values.map((value, i) => ({ t: i + 1, value, energy: ratio && ratio[i], x: curves.x === "steps" ? i + 1 : ratio[i] }));
 }
 const shownNetworks = () => report.networks.map((network, i) => ({ network, i })).filter(({ i }) => !state.hidden.has(i));
 
@@ -43,7 +44,7 @@ function curveAxes(scale) {
     parts.push(s("text", { x: scale.x(x), y: base + 20, "text-anchor": "middle" }, curves.x === "steps" ? String(x) : `${Math.round(100 * x)}`));
   }
   const yName = curves.y === "metric" ? `${metricName}, %` : "Agreement with the ANN, %";
-  const xName = curves.x === "steps" ? "Time-steps" : `Energy, % of the ANN’s (${state.preset} costs)`;
+  const xName = curves.x === "steps" ? "Time-steps" : `Energy, % of the ANN’s (${state.costs} costs)`;
   parts.push(s("text", { class: "strong", x: 0, y: 10 }, yName));
   parts.push(s("text", { class: "strong", x: width - box.right, y: height - 6, "text-anchor": "end" }, xName));
   return parts;
@@ -87,7 +88,7 @@ function readCurves(at) {
   over.append(s("line", { class: "cursor", x1: x, x2: x, y1: scale.box.top, y2: scale.height - scale.box.bottom }));
   for (const { point, i } of rows) over.append(s("circle", { class: "dot on", c: colour(i), cx: scale.x(point.x), cy: scale.y(point.value), r: 5 }));
   curves.tip.show(x, y, h("b", {}, `After ${at.t} ${at.t === 1 ? "step" : "steps"}`), ...rows.map(({ network, point, i }) =>
-    h("div", { class: "row" }, h("span", { class: "swatch", c: colour(i) }), h("span", {}, network.name), h("b", {}, percent(point.value)), h("span", { class: "dim" }, `${percent(point.energy, 0)} energy`))));
+    h("div", { class: "row" }, h("span", { class: "swatch", c: colour(i) }), h("span", {}, network.name), h("b", {}, percent(point.value)), h("span", { class: "dim" }, point.energy === null ? "energy not counted" : `${percent(point.energy, 0)} energy`))));
 }
 function pointCurves(event) {
   const bounds = byId("curve-chart").getBoundingClientRect(), { scale, series } = curves;
@@ -136,6 +137,6 @@ function startCurves() {
   box.addEventListener("pointerleave", leaveCurves);
   box.addEventListener("blur", leaveCurves);
   box.addEventListener("keydown", keyCurves);
-  follow(["hidden", "preset"], drawCurves);
+  follow(["hidden", "costs"], drawCurves);
   onWidth(box, drawCurves);
 }

@@ -21,7 +21,7 @@ function drawGraph() {
   const room = Math.floor((box.clientWidth - left - (narrow() ? 112 : 400)) / 8);
   const layers = new Map(current().layers.map((layer) => [layer.node, layer]));
   const traced = new Set(current().traces.map((trace) => trace.site));
-  const joules = (layer) => sum(layer.joules[state.preset], Infinity);
+  const joules = (layer) => sum(layer.joules[state.costs], Infinity);
   const total = [...layers.values()].reduce((a, layer) => a + joules(layer), 0) || 1;
   const drawing = s("svg", { width: left, height: nodes.length * ROW, viewBox: `0 0 ${left} ${nodes.length * ROW}`, role: "img", "aria-label": `Graph of ${nodes.length} ops` });
   nodes.forEach((node, to) => node.inputs.forEach((from) => {
@@ -50,6 +50,6 @@ function showSite(site) {
   byId("site-select").focus({ preventScroll: true });
 }
 function startGraph() {
-  follow(["network", "preset"], drawGraph);
+  follow(["network", "costs"], drawGraph);
   onWidth(byId("graph-box"), drawGraph);
 }

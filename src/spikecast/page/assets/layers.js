@@ -17,7 +17,7 @@ const COLUMNS = [
 
 function layerRows() {
   const t = Math.min(table.step || Infinity, current().agreement.length);
-  const joules = current().layers.map((layer) => sum(layer.joules[state.preset], t));
+  const joules = current().layers.map((layer) => sum(layer.joules[state.costs], t));
   const total = sum(joules, joules.length) || 1;
   return current().layers.map((layer, order) => ({ layer, order, t, share: joules[order] / total }));
 }
@@ -71,6 +71,6 @@ function startLayers() {
     after.replaceChildren(select("After step", Array.from({ length: steps }, (_, i) => [String(i + 1), String(i + 1)]), String(steps), (t) => { table.step = Number(t); drawLayers(); }));
   });
   byId("layer-controls").append(field("Filter", search, "grow"), after, costs());
-  follow(["network", "preset"], drawLayers);
+  follow(["network", "costs"], drawLayers);
   onWidth(byId("layer-table").parentNode, drawLayers);
 }

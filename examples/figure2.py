@@ -1,6 +1,6 @@
-"""Figure 1 of the paper, drawn again: what three spikes of ±1 can say, and what a neuron does say.
+"""Figure 2 of the paper, drawn again: what three spikes of ±1 can say, and what a neuron does say.
 
-    python examples/figure1.py [docs/figure1.svg]
+    python examples/figure2.py [docs/figure2.svg]
 
 For inputs y = x and T = 3: the nearest value that any of the 27 spike trains stands for (the paper's "ideal fit"), and
 the value that a neuron of spikecast reaches, which has to decide at each step without knowing the next.
@@ -93,6 +93,6 @@ def figure() -> str:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/figure1.svg")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/figure2.svg")
     target.write_text(figure(), encoding="utf-8")
     print(f"wrote {target}")

@@ -1,0 +1,95 @@
+"""One file: safetensors for the numbers of a network, and in its header one JSON document for everything else.
+
+The checksum in the document is that of the document and all tensors: it tells damage, not who wrote the file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from spikecast.errors import ArtifactError, SpikecastError, first_line
+from spikecast.storage.files import blaming, file_start, replacing
+from spikecast.storage.schema import FORMAT, Document, Head, decoded
+from spikecast.storage.tensors import is_whole
+
+# A document takes some ten times its length once it is parsed. This is room for forty thousand ops.
+MAX_HEADER = 32 * 2**20
+_KEY = "spikecast"  # one key only: safetensors writes several in any order, and equal networks make equal files
+
+
+def write(path: str | os.PathLike[str], text: str, tensors: Mapping[str, Tensor]) -> None:
+    """Put a sealed document and its tensors into a file, whole or not at all."""
+    # Any error: safetensors has its own type for a full disk, and KeyError for a dtype it lacks.
+    with blaming(f"{path} is not written", "nothing was changed", Exception), replacing(path) as temporary:
+        _write_through(temporary, tensors, {_KEY: text})
+    with suppress(OSError):  # the name, too, is on the disk only then; not every system can do it
+        folder = os.open(temporary.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _write_through(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    from safetensors.torch import save_file
+
+    made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    mode = stat.S_IMODE(os.fstat(made).st_mode)
+    os.close(made)
+    save_file(dict(tensors), path, metadata=metadata)
+    path.chmod(mode)  # safetensors makes a file that only its owner may read
+    with path.open("rb+") as file:
+        if int.from_bytes(file.read(8), "little") > MAX_HEADER:
+            raise ArtifactError(f"its graph takes more than {MAX_HEADER} bytes; convert a smaller model")
+        os.fsync(file.fileno())
+
+
+def read(path: str | os.PathLike[str], device: torch.device) -> tuple[Document, dict[str, Tensor]]:
+    """The document and the tensors of a file that is whole and of our format."""
+    from safetensors import safe_open
+
+    _check_file(path)
+    try:
+        with safe_open(os.fspath(path), framework="pt", device="cpu") as file:
+            text = _text(path, file.metadata() or {})
+            # Copies: the library's are windows on a file that may change, at odd addresses that cost the last bits.
+            tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
+    except SpikecastError:
+        raise
+    except Exception as error:  # the library's own type, and whatever torch says of a shape or of the memory
+        raise ArtifactError(f"{path} is cut short or damaged ({first_line(error)}); copy or save it again") from error
+    if not is_whole(text, tensors):
+        raise ArtifactError(f"{path} is damaged: its checksum does not match; copy or save it again")
+    with blaming(f"{path} cannot be loaded", "save the network again"):
+        document = decoded(text, Document)
+    return document, {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _check_file(path: str | os.PathLike[str]) -> None:
+    """See that there is a file and that it can be one of ours, before anything of it is read into memory."""
+    size, start = file_start(path, "the file that snn.save wrote")
+    header = int.from_bytes(start, "little")
+    if size == 0:
+        raise ArtifactError(f"{path} is empty; copy or save it again")
+    if header > MAX_HEADER or header + 8 > size:
+        raise ArtifactError(f"{path} is cut short, or no spikecast file; give a file that snn.save wrote, copied whole")
+
+
+def _text(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> str:
+    """The document of a file, if it is of the format that this version reads."""
+    if _KEY not in metadata:
+        raise ArtifactError(f"{path} is a safetensors file without a spikecast network; give one that snn.save wrote")
+    with blaming(f"{path} is damaged", "copy or save it again"):
+        number = decoded(metadata[_KEY], Head).format
+        if metadata.keys() != {_KEY} and number == FORMAT:
+            raise ArtifactError("its header has keys that are not ours")
+    if number != FORMAT:
+        raise ArtifactError(f"{path} has format {number}, this spikecast reads {FORMAT}; convert and save again")
+    return metadata[_KEY]

@@ -1,0 +1,29 @@
+"""Tables and numbers for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from spikecast.text import columns, si
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    long = "x" * 200
+    assert columns([("a", "b", "c"), (long, "1", ""), ("", "22", "3")]) == "\n".join(
+        [f"a{' ' * 199}  b   c", f"{long}  1", f"{' ' * 200}  22  3"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (12_345_678, "", "12.3 M"),
+        (999, "", "999"),
+        (0, "J", "0"),
+        (0.0045, "J", "4.5 mJ"),
+        (2.5e-11, "J", "25 pJ"),
+        (-1500, "", "-1.5 k"),
+    ],
+)
+def test_si(value: float, unit: str, text: str) -> None:
+    assert si(value, unit) == text
