@@ -19,8 +19,8 @@ help: ## this list
 demo: .venv/installed-demo ## convert two small networks; prints a table and writes an HTML report
 	$(PY) -m spikecast demo
 
-test: .venv/installed-dev ## all tests that are neither slow nor in need of the real models
-	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "not slow and not real and not bench and not browser and not importers"
+test: .venv/installed-dev ## all tests that are neither slow nor in need of the real models, and the coverage of src
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) --cov -m "not slow and not real and not bench and not browser and not importers"
 
 test-slow: .venv/installed-dev ## the slow tests: every model that is claimed to convert
 	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "slow and not real and not bench and not browser and not importers"
@@ -70,7 +70,7 @@ dist: .venv/installed-dev ## the wheel and the sdist, in dist/; their contents a
 	$(PYTEST) -q tests/packaging
 
 clean: ## remove caches and build products (not .venv)
-	rm -rf build dist out .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist out .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Installed anew when pyproject.toml or the version is newer, and when the folder was moved or copied along with its .venv,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from spikecast import Config, convert, measure
-from spikecast.batches import Binder, calls, first_samples, joined, one_sample, samples_in
+from spikecast.batches import Binder, Call, calls, first_samples, joined, one_sample, samples_in
 from spikecast.errors import DataError
 
 X, Y, LABEL = torch.randn(4, 3), torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
@@ -19,7 +19,7 @@ X, Y, LABEL = torch.randn(4, 3), torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
 def model(function):
     """A model whose forward has the signature of a function."""
     made = nn.Linear(3, 2)
-    made.forward = function
+    vars(made)["forward"] = function
     return made
 
 
@@ -75,7 +75,12 @@ def test_binding(made, batch, args, kwargs) -> None:
 )
 def test_inputs_function(chosen, args, kwargs) -> None:
     seen = []
-    binder = Binder.of_model(TWO, lambda batch: (seen.append(batch), chosen)[1])
+
+    def inputs(batch: object) -> object:
+        seen.append(batch)
+        return chosen
+
+    binder = Binder.of_model(TWO, inputs)
     same(binder.bind("whatever the loader yields"), (args, kwargs))
     assert seen == ["whatever the loader yields"]
 
@@ -256,7 +261,7 @@ def test_joined() -> None:
 
 
 def test_one_sample() -> None:
-    call = ((torch.arange(24).reshape(3, 4, 2),), {})
+    call: Call = ((torch.arange(24).reshape(3, 4, 2),), {})
     assert one_sample(call, 2, 1)[0][0].tolist() == call[0][0][:, 2].tolist()
     pictures = [torch.zeros(3, 5, 5), torch.ones(3, 6, 4)]
     assert one_sample(((pictures,), {}), 1, None)[0][0] is pictures[1]

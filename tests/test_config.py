@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 import pickle
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_json_round_trip(config) -> None:
 
 def test_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().num_steps = 3
+        Config().num_steps = 3  # type: ignore[misc]
 
 
 def test_json_of_some_settings_only() -> None:
@@ -68,7 +69,8 @@ def test_copies() -> None:
 
 def test_steps_of_a_run() -> None:
     assert (Config(num_steps=5).steps_or(None), Config(num_steps=5).steps_or(7)) == (5, 7)
-    for wrong in (0, True, 2.0, 4097):
+    wrongs: list[Any] = [0, True, 2.0, 4097]
+    for wrong in wrongs:
         with pytest.raises(ConfigError, match=r"num_steps=.* must be a whole number from 1 to 4096"):
             Config().steps_or(wrong)
 
@@ -80,9 +82,9 @@ def test_unknown_setting() -> None:
         Config.from_json({"num_step": 3})
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=r"unknown setting 'num_step' \(did you mean"):
-        Config(num_step=3)
+        Config(num_step=3)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match=r"unknown setting 'zzz'; the settings are num_steps, "):
-        dataclasses.replace(Config(), zzz=3)
+        dataclasses.replace(Config(), zzz=3)  # type: ignore[call-arg]
 
 
 BAD = [

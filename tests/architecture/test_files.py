@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 ALL_PYTHON = sorted(p for folder in ("src", "tests", "examples", "benchmarks") for p in (ROOT / folder).rglob("*.py"))
 
 MAX_FILE_LINES = 400
@@ -34,14 +35,29 @@ def function_lengths(tree: ast.Module) -> Iterator[str]:
                 yield f"{node.lineno}: {node.name} has {lines} lines, the bound is {MAX_FUNCTION_LINES}"
 
 
-def unsafe_imports(tree: ast.Module) -> Iterator[str]:
+def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The lines and names of imports, each name whole: `a.b` of `from a import b`."""
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.level == 0:
-            names = [node.module or ""]
-        for name in names:
-            if PICKLERS.intersection(name.split(".")):
-                yield f"{node.lineno}: imports {name}, which executes what it loads"
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (f"{node.module}." if node.module else "")
+            yield from ((node.lineno, start + alias.name) for alias in node.names)
+
+
+def imports_tests(tree: ast.Module) -> Iterator[str]:
+    """Tests share tests.nets and tests.strategies; test modules and conftest are for pytest alone."""
+    for line, name in imported(tree):
+        parts = name.split(".")
+        stranger = parts[0] == "tests" and parts[1:2] not in (["nets"], ["strategies"])
+        if stranger or any(part == "conftest" or part.startswith("test_") for part in parts):
+            yield f"{line}: imports {name}, a test"
+
+
+def unsafe_imports(tree: ast.Module) -> Iterator[str]:
+    for line, name in imported(tree):
+        if PICKLERS.intersection(name.split(".")):
+            yield f"{line}: imports {name}, which executes what it loads"
 
 
 def unsafe_calls(tree: ast.Module) -> Iterator[str]:
@@ -76,6 +92,30 @@ def test_source_keeps_the_rules(path: Path) -> None:
 @pytest.mark.parametrize("path", ALL_PYTHON, ids=label)
 def test_file_is_short(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+
+
+@pytest.mark.parametrize("path", TESTS, ids=label)
+def test_tests_import_no_tests(path: Path) -> None:
+    assert list(imports_tests(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import tests",
+        "from tests.a.test_b import c",
+        "import test_b",
+        "from tests import other",
+        "from .conftest import c",
+    ],
+)
+def test_imported_tests_are_found(source: str) -> None:
+    assert len(list(imports_tests(ast.parse(source)))) == 1
+
+
+def test_shared_nets_may_be_imported() -> None:
+    source = "from tests.nets import relative\nfrom tests import strategies\nimport tests.nets, testing"
+    assert list(imports_tests(ast.parse(source))) == []
 
 
 def test_there_are_sources() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 
 import pytest
+
 from benchmarks.timing import FIELDS, Row, append, in_turns, percentiles, ratio, single
 
 

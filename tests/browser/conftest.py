@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import spikecast
 from spikecast.page import ReportData, build
+from tests.nets import Branch
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 60.0  # seconds for an answer; a loaded machine is slow, a broken browser is silent
@@ -95,7 +95,7 @@ class Browser:
             ready, _, _ = select.select([self.out], [], [], max(0.0, end - time.monotonic()))
             data = os.read(self.out, 1 << 20) if ready else b""
             if not data:
-                raise RuntimeError(f"{self.process.args[5]} does not answer")  # type: ignore[index]
+                raise RuntimeError(f"{self.process.args!r} does not answer")
             self.buffer += data
         text, _, self.buffer = self.buffer.partition(b"\0")
         return json.loads(text)
@@ -182,26 +182,11 @@ class Browser:
         return [url for url in sent if not url.startswith("data:")]
 
 
-class Small(nn.Module):
-    """One of each: analog, spiking and graded ops, and a sum that closes a branch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3, padding=1)
-        self.block = nn.Conv2d(8, 8, 3, padding=1)
-        self.head = nn.Linear(8, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.stem(x))
-        x = nn.functional.gelu(x + self.block(x))
-        return self.head(x.mean((2, 3)))
-
-
 @pytest.fixture(scope="session")
 def report() -> ReportData:
     """A small network in two codings, on noise."""
     torch.manual_seed(0)
-    model = Small().eval()
+    model = Branch(8).eval()
     batches = [(torch.randn(16, 3, 12, 12), torch.randint(0, 5, (16,))) for _ in range(2)]
     configs = {
         name: spikecast.Config(num_steps=6, num_levels=2, coding=name, thresholds="quantile")

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from spikecast.storage import files
-
 COMMON = ["--trust", "--size", "16", "--batch-size", "4"]
 IMAGES = ["net.py:net", "--data", "imagefolder:images", *COMMON]
 DIGITS = ["demo:cnn", "--data", "demo:digits", "--thresholds", "quantile", "-T", "1", "--limit", "8"]
@@ -112,7 +110,7 @@ def forbidden(*args, **kwargs):
 def test_a_network_that_cannot_be_written(cli, home: Path, monkeypatch: pytest.MonkeyPatch, broken, message) -> None:
     (home / "old").mkdir(exist_ok=True)
     (home / "old" / "net.spikecast").write_text("as it was")
-    monkeypatch.setattr(files.os, "replace", broken)
+    monkeypatch.setattr("spikecast.storage.files.os.replace", broken)
     done = cli("convert", *DIGITS, "--out", "old/net.spikecast")
     assert done.code == 1
     assert message in done.complaint
@@ -122,7 +120,7 @@ def test_a_network_that_cannot_be_written(cli, home: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("broken", "message"), [(full, "No space left on device"), (forbidden, "Permission denied")])
 def test_a_result_that_cannot_be_written(cli, home: Path, monkeypatch: pytest.MonkeyPatch, broken, message) -> None:
-    monkeypatch.setattr(files.os, "fsync", broken)
+    monkeypatch.setattr("spikecast.storage.files.os.fsync", broken)
     done = cli("eval", *DIGITS, "--out", "results/found.json")
     assert done.code == 1
     assert f"cannot write results/found.json: {message}" in done.complaint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any, cast
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ class Net(nn.Module):
         super().__init__()
         self.a, self.norm, self.b = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3)
         self.drop, self.head = nn.Dropout(0.5), nn.Linear(4, 2)
+        self.calls: torch.Tensor
         self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x):
@@ -40,7 +42,7 @@ def train(part):
     return made
 
 
-class Bad(list):
+class Bad(list[torch.Tensor]):
     """A loader that breaks after its first batch."""
 
     def __iter__(self):
@@ -73,7 +75,7 @@ MISTAKES = {
     "training norm": (lambda: convert(train("norm"), [X], QUICK), ModelError, r"module 'norm' is in training"),
     "training drop": (lambda: convert(train("drop"), [X], QUICK), ModelError, r"module 'drop' is in training"),
     "no model": (lambda: convert(net().forward, [X], QUICK), ModelError, r"not a torch.nn.Module"),
-    "settings": (lambda: convert(net(), [X], {"num_steps": 2}), ConfigError, r"config is a dict"),
+    "settings": (lambda: convert(net(), [X], cast(Any, {"num_steps": 2})), ConfigError, r"config is a dict"),
     "T = 0": (lambda: Config(num_steps=0), ConfigError, r"num_steps=0 must be"),
     "n = 0": (lambda: Config(num_levels=0), ConfigError, r"num_levels=0 must be"),
     "field": (lambda: Config.from_json({"steps": 3}), ConfigError, r"unknown setting 'steps' .*; the settings are"),
@@ -180,7 +182,7 @@ def assert_untouched(model, before) -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
-FAILS = {
+FAILS: dict[str, tuple[Any, dict[str, Any]]] = {
     "success": ([X, X], {}),
     "late NaN": ([X, X * torch.nan], {}),
     "broken loader": (Bad(), {}),

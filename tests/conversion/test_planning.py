@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -105,7 +106,7 @@ def planned(program):
     return plan(program, Config())
 
 
-def sites(planned, case) -> dict:
+def sites(planned, case) -> dict[str, Any]:
     prefix = f"models.{case}."
     return {name.removeprefix(prefix): site for name, site in planned.sites.items() if name.startswith(prefix)}
 

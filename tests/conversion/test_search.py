@@ -49,7 +49,7 @@ def search(steps, start, neuron, **settings):
     site = Site("site", "source", neuron.lower, neuron.upper, 1, Meta(tuple(steps.shape[1:]), torch.float32, 0))
     config = Config(num_levels=neuron.num_levels, thresholds="search", **settings)
     made = Search({"site": site}, {"site": neuron}, config, {"site": start}, {"site"})
-    return made("site", steps), made.thresholds["site"]
+    return made.fire("site", steps, may_overwrite=False), made.thresholds["site"]
 
 
 def moving(num_steps=5, channels=6):

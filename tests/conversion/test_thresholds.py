@@ -138,7 +138,7 @@ def calibrated(values, config, lower=0.0, axis=1):
     """Thresholds of one site that saw one batch [B, C, N]."""
     found = site(tuple(values.shape), axis, lower=lower)
     calibration = Calibration({"site": found}, config)
-    calibration("site", values.unsqueeze(0))
+    calibration.fire("site", values.unsqueeze(0), may_overwrite=False)
     return calibration.thresholds()["site"]
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -61,7 +62,7 @@ def start(tmp_path, processes: int, *words: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def finish(process: subprocess.Popen[str]) -> list[object]:
+def finish(process: subprocess.Popen[str]) -> list[Any]:
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     return json.loads(out.splitlines()[-1])

@@ -19,12 +19,9 @@ from spikecast.graph.capture.simplify import simplify
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import flatten, unflatten
+from tests.nets import never, relative
 
 SMALL = Config(num_steps=2, thresholds="quantile")
-
-
-def never(site, steps):
-    raise AssertionError(f"there is no neuron yet, but {site} fired")
 
 
 @torch.no_grad()
@@ -49,11 +46,6 @@ def assert_same(found, expected) -> None:
             assert torch.equal(a, b)
         else:
             assert a == b
-
-
-def relative(found, expected) -> float:
-    expected = expected.detach().double()
-    return float((found - expected).norm() / expected.norm())
 
 
 class InPlace(nn.Module):

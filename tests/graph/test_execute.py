@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import simplify
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
+from tests.nets import encoder
 
 QUICK = Config(num_steps=5, num_levels=4, thresholds="quantile")
 
@@ -77,18 +79,18 @@ class Square(nn.Module):
         return y @ y.mT
 
 
-def encoder(batch_first):
-    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=batch_first, activation="gelu", norm_first=True)
-    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
-
-
+PRE_NORM: dict[str, Any] = {"activation": "gelu", "norm_first": True}
 MODELS = {
     "outer": (Outer(), (torch.randn(4, 5, 4),), True),
     "still": (Still(), (torch.randn(4, 4), torch.randn(4)), True),
     "mean": (Mean(), (torch.randn(4, 4),), False),
     "square": (Square(), (torch.randn(4, 4),), False),
-    "batch first": (encoder(True), (torch.randn(4, 5, 8),), True),
-    "batch second": (encoder(False), (torch.randn(5, 4, 8),), True),
+    "batch first": (
+        encoder(8, 2, 12, batch_first=True, **PRE_NORM),
+        (torch.randn(4, 5, 8),),
+        True,
+    ),
+    "batch second": (encoder(8, 2, 12, **PRE_NORM), (torch.randn(5, 4, 8),), True),
 }
 
 

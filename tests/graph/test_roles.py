@@ -169,6 +169,7 @@ def test_a_file_may_hold_what_the_loading_process_allows(teach, tmp_path: Path) 
     teach("spikecast_tests.turn", "shape", savable=True)
     snn.save(tmp_path / "net")
     again = spikecast.load(tmp_path / "net")
+    assert isinstance(again, spikecast.SpikingNetwork)
     assert torch.equal(again.run(x), snn.run(x))
     assert again.plan.program.flow.roles == snn.plan.program.flow.roles
     teach("spikecast_tests.turn", "shape")  # what is said last counts

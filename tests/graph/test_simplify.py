@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,12 +16,9 @@ from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import fold_affine, simplify
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
+from tests.nets import never, relative
 
 NORMS = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d, 2: nn.BatchNorm1d}
-
-
-def never(site, steps):
-    raise AssertionError(f"there is no neuron yet, but {site} fired")
 
 
 def answers(program, *tensors):
@@ -30,9 +28,7 @@ def answers(program, *tensors):
 
 
 def assert_close(found, expected) -> None:
-    error = (found - expected).double().norm() / expected.double().norm()
-    assert error <= 1e-5
-    assert found.shape == expected.shape
+    assert relative(found, expected) <= 1e-5
     assert found.dtype == expected.dtype
 
 
@@ -162,6 +158,10 @@ class Frozen(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv, self.linear, self.up = nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.ConvTranspose2d(4, 4, 2)
+        self.weight: torch.Tensor
+        self.bias: torch.Tensor
+        self.mean: torch.Tensor
+        self.var: torch.Tensor
         for name in ("weight", "bias", "mean"):
             self.register_buffer(name, torch.randn(4))
         self.register_buffer("var", torch.rand(4) + 0.5)
@@ -224,7 +224,7 @@ def bool_mask():
     return mask
 
 
-ATTENTION = {
+ATTENTION: dict[str, tuple[dict[str, Any], tuple[torch.Tensor, ...], torch.Tensor | None]] = {
     "plain": ({}, qkv(), None),
     "three axes": ({}, tuple(t[:, 0] for t in qkv()), None),
     "scale": ({"scale": 0.3}, qkv(), None),

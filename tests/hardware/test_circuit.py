@@ -13,8 +13,10 @@ import spikecast
 from spikecast import Config
 from spikecast.errors import DataError, ModelError
 from spikecast.hardware.circuit import circuit as module
-from spikecast.hardware.circuit.circuit import Circuit, Feed
+from spikecast.hardware.circuit.circuit import Circuit
+from spikecast.hardware.circuit.parts import Feed
 from spikecast.network.states import NeuronStates
+from tests.nets import Net, stir_norms
 
 
 class Residual(nn.Module):
@@ -60,7 +62,7 @@ class Block(nn.Module):
         return self.head(functional.gelu(x).mean(1))
 
 
-NETS: dict[str, tuple[Any, tuple[int, ...], dict[str, Any]]] = {
+NETS: dict[str, Net] = {
     "cnn": (
         lambda: nn.Sequential(
             nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(4, 3, 3, stride=2, padding=1),
@@ -80,11 +82,7 @@ NETS: dict[str, tuple[Any, tuple[int, ...], dict[str, Any]]] = {
 def converted(name: str) -> tuple[spikecast.SpikingNetwork, Tensor]:
     make, size, settings = NETS[name]
     torch.manual_seed(2)
-    model = make().eval().double()
-    for norm in model.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            norm.running_mean.normal_()
-            norm.running_var.uniform_(0.5, 2)
+    model = stir_norms(make().eval().double())
     x = torch.randn(3, *size).double()
     return spikecast.convert(model, [x], Config(num_steps=3, thresholds="quantile", **settings)), x
 

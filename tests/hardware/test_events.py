@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any, cast
 
 import h5py
 import numpy as np
@@ -160,7 +161,7 @@ def test_views(events, tmp_path) -> None:
 
 def test_only_networks_are_recorded() -> None:
     with pytest.raises(ModelError, match="whole SpikingNetwork, not a Linear"):
-        record_events(nn.Linear(2, 2), torch.ones(1, 2))
+        record_events(cast(Any, nn.Linear(2, 2)), torch.ones(1, 2))
 
 
 # -- files that are not ours

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.storage.test_artifact_fuzz import NASTY
 
 from spikecast.errors import ArtifactError
 from spikecast.hardware.events.files import arrays_of, load_events
 from spikecast.hardware.events.stream import COLUMNS, Events, Sender
+from tests.strategies import NASTY
 
 COUNT = int(os.environ.get("SPIKECAST_FUZZ", "300"))
 MEBIBYTE = 2**20

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -102,6 +104,6 @@ def test_a_guarded_neuron_in_any_form(seed, form, coding) -> None:
 
 def test_mistakes() -> None:
     with pytest.raises(ConfigError, match="'burst'"):
-        spikes(torch.zeros(3, dtype=torch.int8), 4, "burst")
+        spikes(torch.zeros(3, dtype=torch.int8), 4, cast(Any, "burst"))
     with pytest.raises(DataError, match="num_levels=2"):
         spikes(torch.tensor([3], dtype=torch.int8), 2, "one_hot")

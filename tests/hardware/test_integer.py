@@ -14,6 +14,7 @@ from spikecast.hardware.integer.network import IntegerNetwork
 from spikecast.hardware.integer.neuron import IntegerNeurons, Widths, gain, grown
 from spikecast.theory.firing import fire_argmin, level_value
 from spikecast.theory.neuron import Neuron, encode
+from tests.nets import relative
 
 
 class Residual(nn.Module):
@@ -37,20 +38,16 @@ def residual(**settings):
     return convert(model, [x], Config(num_steps=6, num_levels=4, **settings)), x
 
 
-def distance(ours, theirs):
-    return float((ours - theirs).norm() / theirs.norm())
-
-
 @pytest.mark.parametrize("coding", ["differential", "rate"])
 @pytest.mark.parametrize("granularity", ["channel", "layer"])
 def test_wide_weights_are_the_float_network(coding, granularity) -> None:
     snn, x = residual(coding=coding, granularity=granularity)
     net = IntegerNetwork(snn, weight_bits=16, membrane_bits=40)
     assert net.report.host == {}
-    assert distance(net.run(x), snn.run(x)) < 0.01
+    assert relative(net.run(x), snn.run(x)) < 0.01
     eight = IntegerNetwork(snn)
-    assert distance(eight.run(x), snn.run(x)) < 0.1
-    assert distance(eight.run(x)[-1], snn.analog(x)) < 0.15
+    assert relative(eight.run(x), snn.run(x)) < 0.1
+    assert relative(eight.run(x)[-1], snn.analog(x)) < 0.15
 
 
 def test_weights_fit_and_have_one_exponent_per_channel() -> None:
@@ -152,7 +149,7 @@ def test_gains() -> None:
 
 def test_without_division_it_still_converges() -> None:
     snn, x = residual()
-    errors = [distance(y, snn.analog(x)) for y in IntegerNetwork(snn, weight_bits=12, division="shift").run(x)]
+    errors = [relative(y, snn.analog(x)) for y in IntegerNetwork(snn, weight_bits=12, division="shift").run(x)]
     assert errors[-1] < 0.1
     assert errors[-1] < errors[0] / 2
 
@@ -171,7 +168,7 @@ def test_what_cannot_be_folded_is_left_to_the_host() -> None:
     snn, x = residual(granularity="neuron")
     net = IntegerNetwork(snn, weight_bits=16, membrane_bits=40)
     assert "granularity='channel'" in next(iter(net.report.host.values()))
-    assert distance(net.run(x), snn.run(x)) < 0.01
+    assert relative(net.run(x), snn.run(x)) < 0.01
 
 
 class Tokens(nn.Module):
@@ -191,7 +188,7 @@ def test_graded_units_stay_on_the_host(coding) -> None:
     snn = convert(model, [x], Config(num_steps=5, num_levels=6, coding=coding))
     ours, theirs = IntegerNetwork(snn, weight_bits=16, membrane_bits=40).run(x), snn.run(x)
     assert [y.shape for y in ours] == [y.shape for y in theirs]
-    assert all(distance(a, b) < 0.02 for a, b in zip(ours, theirs, strict=True))
+    assert all(relative(a, b) < 0.02 for a, b in zip(ours, theirs, strict=True))
 
 
 def test_mistakes() -> None:

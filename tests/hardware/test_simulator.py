@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.measure.test_energy_counts import NETS, images
 from torch import Tensor, nn
 
 import spikecast
@@ -22,11 +20,12 @@ from spikecast.hardware.events.tables import Table, table_of
 from spikecast.measure import energy
 from spikecast.measure.energy.tally import Tally
 from spikecast.measure.run import metered_run
+from tests.nets import COUNTED, Net, sparse
 
 T = 12
 
 # Depend on spikes and are not linear in them.
-REFUSED = [name for name in NETS if name.startswith(("attention", "analog inside"))] + ["gram"]
+REFUSED = [name for name in COUNTED if name.startswith(("attention", "analog inside"))] + ["gram"]
 
 
 class Trunk(nn.Module):
@@ -47,22 +46,22 @@ class Trunk(nn.Module):
         return self.head(z.mean((2, 3))) + y.mean((2, 3))[:, 1:]
 
 
-EXTRA: dict[str, tuple[Any, tuple[int, ...], dict[str, Any]]] = {
+EXTRA: dict[str, Net] = {
     "trunk": (Trunk, (2, 7, 6), {}),
     "trunk, rate": (Trunk, (2, 7, 6), {"coding": "rate"}),
     "trunk, half full": (Trunk, (2, 7, 6), {"coding": "rate", "initial_potential": 0.5, "num_levels": 1}),
     "trunk, by neuron": (Trunk, (2, 7, 6), {"granularity": "neuron", "firing_boundary": 0.7, "encode_input": True}),
     "trunk, behind": (Trunk, (2, 7, 6), {"initial_potential": -0.6}),
 }
-BOTH = {**{name: NETS[name] for name in NETS if name not in REFUSED}, **EXTRA}
+BOTH = {**{name: COUNTED[name] for name in COUNTED if name not in REFUSED}, **EXTRA}
 
 
 @functools.cache
 def converted(name: str) -> tuple[spikecast.SpikingNetwork, Tensor]:
     """In float64 no spike hangs on the last bit."""
-    make, size, settings = (NETS | EXTRA)[name]
+    make, size, settings = (COUNTED | EXTRA)[name]
     torch.manual_seed(1)
-    x = images(*size).double()
+    x = sparse(*size).double()
     config = Config(**{"num_steps": T, "num_levels": 3, "thresholds": "quantile", **settings})
     return spikecast.convert(make().eval().double(), [x], config), x
 
@@ -181,6 +180,7 @@ class Odd(nn.Module):
     def __init__(self, how: str) -> None:
         super().__init__()
         self.how, self.line = how, nn.Linear(4, 4)
+        self.matrix: Tensor
         self.register_buffer("matrix", torch.randn(4, 4))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -6,26 +6,20 @@ as k/t times a threshold do so by right); all that follows from it in that sampl
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
+from typing import Any
 
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from spikecast import convert
 from spikecast.graph.execute.observer import Observer
 from spikecast.graph.program import NEURON
 from spikecast.hardware import twin
 from spikecast.theory.coding import prediction
-
-_spec = importlib.util.spec_from_file_location(
-    "random_graphs", Path(__file__).parents[1] / "network/test_random_graphs.py"
-)
-graphs = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(graphs)
+from tests.nets import Blocks, stir_norms
+from tests.strategies import RECIPES, configs
 
 
 def at_edge(value, predicted, t, threshold, neuron, tolerance):
@@ -66,15 +60,11 @@ def samples_off(snn, trace, recorded, tolerance=1e-9):
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(recipe=graphs.RECIPES, config=graphs.CONFIGS, seed=st.integers(0, 2**31))
+@given(recipe=RECIPES, config=configs(4, (3, 8)), seed=st.integers(0, 2**31))
 @torch.no_grad()
 def test_random_networks(recipe, config, seed) -> None:
     torch.manual_seed(seed)
-    model = graphs.Net(recipe).eval().double()
-    for norm in model.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            norm.running_mean.normal_()
-            norm.running_var.uniform_(0.5, 2)
+    model = stir_norms(Blocks(recipe).eval().double())
     x = torch.randn(4, 3, 6, 6).double()
     snn = convert(model, [x], config)
     trace, recorded, answer = twin(snn).trace(x), snn.record(x), snn.run(x)
@@ -89,12 +79,12 @@ def test_random_networks(recipe, config, seed) -> None:
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
-@given(recipe=graphs.RECIPES, config=graphs.CONFIGS, seed=st.integers(0, 2**31))
+@given(recipe=RECIPES, config=configs(4, (3, 8)), seed=st.integers(0, 2**31))
 @torch.no_grad()
 def test_every_wire_stands_for_the_op_on_what_its_inputs_stand_for(recipe, config, seed) -> None:
     """r_out[t] = F(r_in[t]) with the ANN's own F, bias included: the one sentence of which the theorems are forms."""
     torch.manual_seed(seed)
-    model, x = graphs.Net(recipe).eval().double(), torch.randn(2, 3, 6, 6).double()
+    model, x = Blocks(recipe).eval().double(), torch.randn(2, 3, 6, 6).double()
     snn = convert(model, [x], config)
     spikes = twin(snn)
     trace = spikes.trace(x)
@@ -103,7 +93,7 @@ def test_every_wire_stands_for_the_op_on_what_its_inputs_stand_for(recipe, confi
     execution.start([x])
     neurons = {n.kwargs["site"]: n.name for n in snn.plan.program.nodes if n.target == NEURON}
     for t in range(config.num_steps):
-        seen = {}
+        seen: dict[str, Any] = {}
 
         class Watch(Observer):
             watched = frozenset(n.name for n in snn.plan.program.nodes)

@@ -99,7 +99,8 @@ def test_tokens_and_masks_are_inputs(coding) -> None:
 
 
 def test_trace_holds_every_signal() -> None:
-    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(2, 4)
+    layer, x = nn.Linear(4, 8), torch.randn(2, 4)
+    model = nn.Sequential(layer, nn.ReLU(), nn.Linear(8, 3))
     snn = convert(model.eval(), [x], Config(num_steps=6, num_levels=4))
     trace = Twin(snn).trace(x)
     program = snn.plan.program
@@ -109,8 +110,8 @@ def test_trace_holds_every_signal() -> None:
     assert torch.equal(image[0], x)
     assert not image[1:].any()
     assert not trace.signals[first][1:].any()  # what lies before the first neuron is sent once
-    torch.testing.assert_close(trace.signals[first][0], x @ model[0].weight.T)  # without the bias,
-    torch.testing.assert_close(trace.rest[first], model[0].bias.expand(2, -1))  # which is where the wire rests
+    torch.testing.assert_close(trace.signals[first][0], x @ layer.weight.T)  # without the bias,
+    torch.testing.assert_close(trace.rest[first], layer.bias.expand(2, -1))  # which is where the wire rests
     (site,) = snn.sites
     record = snn.record(x)[site]
     assert torch.equal(trace.levels[site], record.levels)

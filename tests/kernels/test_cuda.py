@@ -6,7 +6,9 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from spikecast.kernels import Count
 from spikecast.kernels.count import count_levels
 from spikecast.theory.neuron import Encoded, Neuron
 from spikecast.theory.neuron import encode as eager
+from tests.strategies import INF, SEEDS, SPECIAL, assert_same_bits, lay_out, neurons
 
 # Before the variable is set: what is Triton's own is then compiled for others in this process, our kernel interpreted.
 try:
@@ -35,53 +38,14 @@ with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
     from spikecast.kernels import cuda
 
-INF = math.inf
 INTERVALS = [(-INF, INF), (0.0, INF), (0.0, 6.0), (-INF, 6.0), (-0.1, 0.7), (0.0, 0.0)]
-SEEDS = st.integers(0, 2**31 - 1)
-SPECIAL = torch.tensor([0.0, -0.0, 0.75, -0.375, 1e-40, -1e-45, 3e38, -3e38, INF, -INF])
 SHAPES = [(), (1,), (7,), (33,), (257,), (1000,), (3, 1), (7, 33), (33, 7), (1, 130), (300, 2)]
 SHAPES += [(3, 2, 67), (2, 3, 5, 7), (2, 16, 3, 3), (1, 2, 9, 9), (2, 1, 4, 1)]
 INNER = st.sampled_from(SHAPES)
 LAYOUTS = ["contiguous", "still", "channels_last", "any_order", "time_inside", "gaps", "strided", "expanded"]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+NEURONS = neurons(INTERVALS, levels=(1, 4, 8, 14), boundaries=(0.75, 0.72))
 KINDS = ["layer", "channel", "last", "neuron", "mixed"]
-
-
-@st.composite
-def neurons(draw):
-    coding = draw(st.sampled_from(["differential", "rate"]))
-    lower, upper = draw(st.sampled_from(INTERVALS))
-    return Neuron(
-        coding=coding,
-        num_levels=draw(st.sampled_from([1, 4, 8, 14])),
-        signed=coding == "differential" or draw(st.booleans()),
-        lower=lower,
-        upper=upper,
-        initial_potential=draw(st.sampled_from([0.0, 0.0, 0.3, -0.5])),
-        firing_boundary=draw(st.sampled_from([0.75, 0.72])),
-    )
-
-
-def lay_out(x: torch.Tensor, how: str, seed: int = 0) -> torch.Tensor:
-    """The same numbers (but for "still" and "expanded") in another order in memory."""
-    order = torch.randperm(x.dim(), generator=torch.Generator().manual_seed(seed)).tolist()
-    match how:
-        case "still":
-            return x[0].expand(x.shape)
-        case "channels_last" if x.dim() == 5:
-            return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, x.shape[:2])
-        case "any_order":
-            return x.permute(order).contiguous().permute([order.index(d) for d in range(x.dim())])
-        case "time_inside" if x.dim() > 2:
-            return x.movedim(0, 1).contiguous().movedim(1, 0)
-        case "gaps":
-            wide = x.new_full([size + 1 + d % 2 for d, size in enumerate(x.shape)], math.nan)
-            return wide[tuple(slice(1, 1 + size) for size in x.shape)].copy_(x)
-        case "strided":
-            return x.new_full((*x.shape, 2), math.nan)[..., 0].copy_(x)
-        case "expanded" if x.dim() > 1:
-            return x[:, :1].expand(x.shape)
-    return x
 
 
 def broadcast_shape(kind: str, inner: tuple[int, ...]) -> list[int]:
@@ -108,17 +72,9 @@ def fused(*args, **kwargs):
         return cuda.encode(*args, **kwargs)
 
 
-def assert_same(found: kernels.Encoded, wanted: kernels.Encoded) -> None:
-    assert found.estimates.dtype == wanted.estimates.dtype
-    integer = torch.int32 if found.estimates.dtype == torch.float32 else torch.int16
-    assert torch.equal(found.estimates.contiguous().view(integer), wanted.estimates.contiguous().view(integer))
-    assert (found.levels is None) == (wanted.levels is None)
-    assert wanted.levels is None or torch.equal(found.levels, wanted.levels)
-
-
 @settings(max_examples=120)
 @given(
-    neuron=neurons(),
+    neuron=NEURONS,
     seed=SEEDS,
     num_steps=st.integers(1, 9),
     inner=INNER,
@@ -139,7 +95,7 @@ def test_same_bits(neuron, seed, num_steps, inner, how, kind, dtype, start, held
     found = fused(inputs, threshold, neuron, state=state, start=start, want_levels=want_levels)
     counts = found.counts
     assert counts is None
-    assert_same(found, wanted)
+    assert_same_bits(found, wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,7 +105,7 @@ def test_layouts_and_thresholds(inner, how, kind) -> None:
     inputs, threshold = lay_out(draw_inputs(1, 3, inner), how), draw_thresholds(kind, inner)
     neuron = Neuron(lower=0.0, upper=6.0)
     found = fused(inputs, threshold, neuron, want_levels=True)
-    assert_same(found, eager(inputs, threshold, neuron, want_levels=True))
+    assert_same_bits(found, eager(inputs, threshold, neuron, want_levels=True))
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e20])
@@ -157,7 +113,7 @@ def test_layouts_and_thresholds(inner, how, kind) -> None:
 def test_far_from_one(scale, lower) -> None:
     inputs, threshold = draw_inputs(0, 6, (4, 33)) * scale, draw_thresholds("last", (4, 33)) * scale
     found = fused(inputs, threshold, Neuron(lower=lower), want_levels=True)
-    assert_same(found, eager(inputs, threshold, Neuron(lower=lower), want_levels=True))
+    assert_same_bits(found, eager(inputs, threshold, Neuron(lower=lower), want_levels=True))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -168,7 +124,7 @@ def test_what_overshoots_a_bound_is_cut(sign) -> None:
     for edge in edges:
         neuron = Neuron(num_levels=4, lower=-edge, upper=edge)
         found = fused(inputs, one, neuron, want_levels=True)
-        assert_same(found, eager(inputs, one, neuron, want_levels=True))
+        assert_same_bits(found, eager(inputs, one, neuron, want_levels=True))
         assert (found.estimates[0] == sign * edge).all() == (edge != edges[-1])
 
 
@@ -188,7 +144,7 @@ def test_every_half_is_read_and_rounded(dtype, monkeypatch) -> None:
         found = cuda.encode(torch.zeros_like(held, dtype=dtype)[None], huge, neuron, state=held)
         assert torch.equal(found.estimates[0].view(torch.int16), held.to(dtype).view(torch.int16))
     one = torch.ones((), device=DEVICE)
-    assert_same(cuda.encode(halves[None], one, Neuron()), eager(halves[None], one, Neuron()))
+    assert_same_bits(cuda.encode(halves[None], one, Neuron()), eager(halves[None], one, Neuron()))
 
 
 def test_a_run_can_be_cut_and_joined() -> None:
@@ -207,7 +163,7 @@ def test_a_run_can_be_cut_and_joined() -> None:
 def test_channels_last_stays() -> None:
     inputs = lay_out(draw_inputs(0, 4, (2, 3, 5, 5)), "channels_last")
     found = fused(inputs, draw_thresholds("channel", (2, 3, 5, 5)), Neuron(), want_levels=True)
-    for out in found:
+    for out in (found.estimates, found.levels):
         assert out.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 
@@ -237,7 +193,7 @@ def test_counts(seed, num_steps, inner, how, kind, want_levels, data) -> None:
     found = fused(inputs, threshold, neuron, want_levels=want_levels, count=count)
     counts = found.counts
     wanted = eager(inputs, threshold, neuron, want_levels=True)
-    assert_same(found, wanted if want_levels else wanted._replace(levels=None))
+    assert_same_bits(found, wanted if want_levels else wanted._replace(levels=None))
     right = count_levels(wanted.levels, wanted.estimates, count)
     assert counts.weighted.dtype == torch.int64
     assert torch.equal(counts.weighted, right.weighted)
@@ -273,17 +229,18 @@ def test_thresholds_are_checked() -> None:
 def test_which_form_is_taken(monkeypatch) -> None:
     """A meta tensor stands for one on a GPU."""
     inputs, threshold = torch.zeros(2, 3, device="meta"), torch.ones((), device="meta")
+    taken = cast(Callable[..., Any], kernels.encode)
     monkeypatch.setattr(kernels, "_is_plain", lambda tensor: True)
-    monkeypatch.setattr(kernels, "encode_eager", lambda *args, **kwargs: Encoded("eager", None))
+    monkeypatch.setattr(kernels, "encode_eager", lambda *args, **kwargs: Encoded(cast(Any, "eager"), None))
     monkeypatch.setattr(kernels, "cuda", SimpleNamespace(encode=lambda *args, **kwargs: "fused"))
     monkeypatch.setattr(kernels, "_has_triton", lambda device: True)
-    assert kernels.encode(inputs, threshold, Neuron()) == "fused"
-    assert kernels.encode(inputs, threshold, Neuron(), backend="fused") == "fused"
-    assert kernels.encode(inputs, threshold, Neuron(), backend="eager").estimates == "eager"
-    assert kernels.encode(inputs, torch.ones(()), Neuron()).estimates == "eager"  # on another device
-    assert kernels.encode(inputs, threshold, Neuron(), count=Count()) == "fused"
+    assert taken(inputs, threshold, Neuron()) == "fused"
+    assert taken(inputs, threshold, Neuron(), backend="fused") == "fused"
+    assert taken(inputs, threshold, Neuron(), backend="eager").estimates == "eager"
+    assert taken(inputs, torch.ones(()), Neuron()).estimates == "eager"  # on another device
+    assert taken(inputs, threshold, Neuron(), count=Count()) == "fused"
     monkeypatch.setattr(kernels, "_has_triton", lambda device: False)
-    assert kernels.encode(inputs, threshold, Neuron()).estimates == "eager"
+    assert taken(inputs, threshold, Neuron()).estimates == "eager"
     with pytest.raises(DataError, match="install triton or use backend='auto'"):
         kernels.encode(inputs, threshold, Neuron(), backend="fused")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any, cast
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ def x() -> Tensor:
     return torch.randn(6, 2, 7, 7)
 
 
-def convert(model: nn.Module, x: Tensor, **settings: object) -> spikecast.SpikingNetwork:
+def convert(model: nn.Module, x: Tensor, **settings: Any) -> spikecast.SpikingNetwork:
     return spikecast.convert(model, [x], Config(**{"num_steps": T, "thresholds": "quantile", **settings}))
 
 
@@ -107,4 +108,4 @@ def test_answers_that_are_no_scores(x) -> None:
 def test_regions_are_refused_with_a_remedy(model, x) -> None:
     snn = spikecast.convert(nn.Sequential(model).eval(), [x], Config(), regions=["0"])
     with pytest.raises(ModelError, match=r"snn.networks\['0'\]"):
-        agreement(model, snn, [x])
+        agreement(model, cast(Any, snn), [x])

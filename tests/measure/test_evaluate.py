@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,8 @@ import spikecast
 from spikecast import Config
 from spikecast.errors import ConfigError, DataError
 from spikecast.measure import evaluate
-from spikecast.measure.evaluate import at_step
 from spikecast.measure.tasks import task_named
+from spikecast.network.answers import at_step
 
 T = 3
 
@@ -135,7 +136,7 @@ def test_at_step() -> None:
 
 
 @pytest.mark.parametrize("method", ["quantile", "iteration"])
-def test_batches_of_any_size_and_order(model: nn.Module, batches: list[tuple[Tensor, Tensor]], method: str) -> None:
+def test_batches_of_any_size_and_order(model: nn.Module, batches: list[tuple[Tensor, Tensor]], method: Any) -> None:
     """Calibrated and measured anew on the same samples, otherwise cut and in another order."""
     x, y = (torch.cat(parts).flip(0) for parts in zip(*batches, strict=True))
     other = list(zip(x.split([1, 2, 8]), y.split([1, 2, 8]), strict=True))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from spikecast import Config, SpikingNetwork, convert
 from spikecast.graph.structure import flatten
 from spikecast.network.report import Report
+from tests.nets import relative
 
 EARLY, LATE = 2, 16
 Examine = Callable[..., SpikingNetwork]
@@ -30,17 +31,6 @@ def fingerprint(model: nn.Module) -> dict[str, Any]:
         hooks = {key: list(value) for key, value in vars(module).items() if "hook" in key and value}
         found[f"module {name}"] = (id(module), module.training, sorted(vars(module)), hooks)
     return found
-
-
-def relative(found: Any, expected: Any) -> float:
-    """Relative L2 distance of two answers of the same form, all their floating-point leaves together."""
-    ours, form = flatten(found)
-    theirs, expected_form = flatten(expected)
-    assert form == expected_form
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if isinstance(b, Tensor)]
-    assert [a.shape for a, _ in pairs] == [b.shape for _, b in pairs]
-    distance = sum(float((a - b).double().square().sum()) for a, b in pairs if b.is_floating_point())
-    return (distance / sum(float(b.double().square().sum()) for _, b in pairs if b.is_floating_point())) ** 0.5
 
 
 def tensors(answer: Any) -> list[Tensor]:

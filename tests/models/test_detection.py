@@ -14,6 +14,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 
 from spikecast import Config, convert
 from spikecast.graph.structure import flatten
+from tests.nets import undecided
 
 EARLY, LATE = 2, 16
 REGIONS = ["backbone", "head"]
@@ -32,16 +33,6 @@ def small(size: int) -> nn.Module:
     """The same with fewer layers."""
     backbone = resnet_fpn_backbone(backbone_name="resnet18", weights=None, norm_layer=nn.BatchNorm2d)
     return FCOS(backbone, 3, min_size=size, max_size=2 * size, score_thresh=0.0, detections_per_img=20)
-
-
-def undecided(model: nn.Module) -> nn.Module:
-    """As made, the last layers say "nothing here" so firmly that all scores are the same."""
-    for part in model.head.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-    return model
 
 
 def pictures(*sizes: tuple[int, int]) -> Images:
@@ -64,7 +55,8 @@ def heard(model: nn.Module, name: str, run: Callable[[], Any]) -> list[Tensor]:
 def examine(made: nn.Module, size: int, settled: Callable[..., nn.Module], before: Callable[[nn.Module], Any]) -> None:
     """Convert a detector and hold what its head says, and what it answers, against the model."""
     batches = [pictures((size, size), (size, size + 16)) for _ in range(2)]
-    model = settled(undecided(made), *batches)
+    undecided(made.get_submodule("head"))
+    model = settled(made, *batches)
     fingerprint = before(model)
     other = pictures((size + 8, size), (size, size))
     # Some seventy layers deep, range counts for more than resolution.

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spikecast import Config, convert
+from tests.nets import encoder
 
 WIDTH, LENGTH = 32, 7
-
-
-def encoder(batch_first: bool, activation: str, norm_first: bool = False) -> nn.Module:
-    layer = nn.TransformerEncoderLayer(
-        WIDTH, nhead=4, dim_feedforward=64, activation=activation, batch_first=batch_first, norm_first=norm_first
-    )
-    return nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False).eval()
+SIZE = (WIDTH, 4, 64, 2)  # heads, hidden, layers
 
 
 def padding(batch: int) -> Tensor:
@@ -34,7 +31,7 @@ def sentences(batch: int, batch_first: bool) -> Tensor:
 def test_transformer_encoder(batch_first: bool, activation: str, examine) -> None:
     batches = [sentences(8, batch_first) for _ in range(2)]
     snn = examine(
-        encoder(batch_first, activation),
+        encoder(*SIZE, batch_first=batch_first, activation=activation),
         batches,
         sentences(5, batch_first),
         first_layers=1,
@@ -44,7 +41,12 @@ def test_transformer_encoder(batch_first: bool, activation: str, examine) -> Non
 
 
 def test_norm_first(examine) -> None:
-    examine(encoder(True, "gelu", norm_first=True), [sentences(8, True)], sentences(5, True), first_layers=0)
+    examine(
+        encoder(*SIZE, batch_first=True, activation="gelu", norm_first=True),
+        [sentences(8, True)],
+        sentences(5, True),
+        first_layers=0,
+    )
 
 
 @pytest.mark.parametrize("batch_first", [True, False], ids=["batch_first", "batch_second"])
@@ -53,7 +55,7 @@ def test_key_padding_mask_by_name(batch_first: bool, examine) -> None:
         return {"src": sentences(count, batch_first), "src_key_padding_mask": padding(count)}
 
     examine(
-        encoder(batch_first, "gelu"),
+        encoder(*SIZE, batch_first=batch_first, activation="gelu"),
         [batch(8), batch(8)],
         first_layers=1,
         named=batch(5),
@@ -123,6 +125,6 @@ def test_padding_does_not_leak() -> None:
     """What stands behind the end of a sentence changes nothing, at any step."""
     model = TextEncoder().eval()
     snn = convert(model, [text(8)], Config(num_steps=4, thresholds="quantile"))
-    given = text(5)
+    given: dict[str, Any] = text(5)
     other = {**given, "tokens": torch.where(given["hidden"], 17, given["tokens"])}
     assert torch.equal(snn.run(**given)["logits"], snn.run(**other)["logits"])

@@ -15,12 +15,9 @@ from torch.nn import functional as F
 
 from spikecast import Config, convert
 from spikecast.errors import DataError, SpikecastError
+from tests.nets import relative
 
 QUICK = Config(num_steps=4, thresholds="quantile")
-
-
-def relative(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).double().norm() / expected.double().norm())
 
 
 class Net(nn.Module):
@@ -162,7 +159,7 @@ class Pair(NamedTuple):
 @dataclass
 class Output:
     pair: Pair
-    maps: list[Tensor]
+    maps: list[Any]
     kind: str = "nested"
     nothing: None = None
 
@@ -170,7 +167,7 @@ class Output:
 class Nested(Net):
     """Takes an optional mask and a number by name, and answers in every container there is."""
 
-    def forward(self, x: Tensor, *, gate: Tensor | None = None, scale: float = 1.0) -> Output:
+    def forward(self, x: Tensor, *, gate: Tensor | None = None, scale: float = 1.0) -> Any:
         maps = self.features(x)
         if gate is not None:
             maps = maps * gate[:, None, None, None]

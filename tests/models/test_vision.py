@@ -113,7 +113,7 @@ def test_whole(case: Case, examine, settled) -> None:
 
 @pytest.mark.parametrize("thresholds", ["auto", "search"])
 @pytest.mark.parametrize("kind", ["cnn", "transformer"])
-def test_searched_thresholds(kind: str, thresholds: str, examine, settled) -> None:
+def test_searched_thresholds(kind: str, thresholds: Any, examine, settled) -> None:
     build = {
         "cnn": lambda: torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=10),
         "transformer": from_timm("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2, num_classes=10),

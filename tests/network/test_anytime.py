@@ -95,7 +95,7 @@ def test_the_batch_shrinks(plain, monkeypatch) -> None:
         sizes.append(steps.shape[1])
         return encode(steps, *args, **kwargs)
 
-    encode = spikecast.network.states.encode
+    encode = vars(spikecast.network.states)["encode"]
     monkeypatch.setattr(spikecast.network.states, "encode", counted)
     _, used = snn.anytime(x, confidence=0.5)
     assert sizes[0] == 16

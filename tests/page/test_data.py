@@ -20,27 +20,16 @@ from spikecast.page.drawing import _lanes
 from spikecast.page.picture import LARGEST, picture, png
 from spikecast.page.traces import MOST_NEURONS, _spread
 from spikecast.storage.files import write_whole
+from tests.nets import Branch
 
 T = 4
 Batches = list[tuple[Tensor, Tensor]]
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.block = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
-        self.head = nn.Linear(4, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.stem(x))
-        x = nn.functional.gelu(x + self.block(x))
-        return self.head(x.mean((2, 3)))
-
-
 @pytest.fixture(scope="module")
 def model() -> nn.Module:
     torch.manual_seed(0)
-    return Net().eval()
+    return Branch(4).eval()
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ ROWS = rows()
 FIRST = [next(row for row in ROWS if row.model == name) for name in MODELS]
 
 
-def recipes() -> list:
+def recipes() -> list[Any]:
     return [
         pytest.param(
             row,
@@ -65,7 +65,7 @@ def test_recipe_converts_and_runs(row: Row) -> None:
     batches = [(x,)] if recipe.task == "detection" else [x]
     snn = spikecast.convert(made.model, batches, config, regions=list(made.regions) if made.regions else None)
     assert made.regions == (recipe.regions or None)
-    answers = snn.run(x)
+    answers: Any = snn.run(x)
     assert len(answers if isinstance(answers, list) else next(iter(_leaves(answers)))) == 2
     leaves = list(_leaves(answers))
     assert leaves

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from importlib import resources
+from typing import Any
 
 import pytest
 import timm
@@ -134,7 +135,7 @@ def test_figures_of_other_methods(method, arch, params, ann, figures) -> None:
 
 
 def test_one_run_has_one_figure_in_all_tables() -> None:
-    seen: dict[tuple, tuple[set, set]] = {}
+    seen: dict[tuple[Any, ...], tuple[set[Any], set[Any]]] = {}
     for t in tables().values():
         for row in t.rows:
             for step, metric, energy in zip(row.steps, row.metric, row.energy, strict=True):
@@ -186,7 +187,7 @@ def test_unknown_table() -> None:
         table("tabel")
 
 
-def broken(**changes) -> dict:
+def broken(**changes: Any) -> dict[str, Any]:
     values = json.loads(resources.files("spikecast.paper").joinpath("paper.json").read_text(encoding="utf-8"))
     values["tables"]["cnn"]["rows"][4].update(changes)
     return values

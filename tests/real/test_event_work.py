@@ -14,6 +14,7 @@ from spikecast.hardware import record_events
 from spikecast.hardware.events.simulator import Simulator, totals
 from spikecast.measure.energy.tally import Tally
 from spikecast.measure.run import metered_run
+from tests.nets import relative
 
 T = 8
 
@@ -38,7 +39,7 @@ def test_work_follows_spikes(case: Callable[..., Any], noted: Callable[[str], No
     answers = simulator.outputs()[0]
     same = int((answers.argmax(1) == expected[-1].argmax(1)).sum())
     replayed = simulator.run(given.images, events=events)
-    error = float((replayed - expected).norm() / expected.norm())
+    error = relative(replayed, expected)
     noted(f"ResNet-20, events: accumulates at t = 1..{T} of 4 images {own}")
     noted(f"ResNet-20, events: CPU seconds at t = 1..{T} {[round(s, 3) for s in seconds]}")
     noted(

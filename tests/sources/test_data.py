@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,17 @@ from PIL import Image
 
 from spikecast.errors import ConfigError, DataError
 from spikecast.sources import Preparation, open_data, samples
+from spikecast.sources.data import Data
 from spikecast.sources.limit import Limited, spread
 
 PLAIN = Preparation(size=8, crop=1.0, mean=(0, 0, 0), std=(1, 1, 1))
 RAW = Preparation(size=None, mean=(0, 0, 0), std=(1, 1, 1))
+
+
+def opened(spec: str, *args: Any, **settings: Any) -> Data:
+    data = open_data(spec, *args, **settings)
+    assert isinstance(data, Data)
+    return data
 
 
 def paint(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (8, 8)) -> None:
@@ -32,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_image_folder(folder: Path) -> None:
-    data = open_data(f"imagefolder:{folder}", PLAIN, batch_size=4)
+    data = opened(f"imagefolder:{folder}", PLAIN, batch_size=4)
     assert (data.task, len(data), data.classes) == ("classification", 6, ["ant", "bee", "cat"])
     batches = list(data)
     assert [len(x) for x, _ in batches] == [4, 2]
@@ -41,7 +49,7 @@ def test_image_folder(folder: Path) -> None:
     assert (images[:, 0, 0, 0] * 255).round().tolist() == [0, 0, 50, 50, 100, 100]
     assert (images[:, 1, 3, 3] * 255).round().tolist() == [0, 10] * 3
     assert torch.equal(torch.cat([x for x, _ in data]), images)  # a second time
-    assert len(open_data(f"imagefolder:{folder / 'val'}", PLAIN, limit=5)) == 5
+    assert len(opened(f"imagefolder:{folder / 'val'}", PLAIN, limit=5)) == 5
 
 
 def test_a_limit_is_spread_over_the_classes(folder: Path) -> None:
@@ -54,8 +62,8 @@ def test_splits(folder: Path) -> None:
     with pytest.raises(DataError, match="has the splits val, and not 'train'"):
         open_data(f"imagefolder:{folder}", PLAIN, split="train")
     paint(folder / "train" / "ant" / "0.png", (1, 2, 3))
-    assert len(open_data(f"imagefolder:{folder}", PLAIN, split="train")) == 1
-    assert len(open_data(f"imagefolder:{folder / 'val'}", PLAIN, split="train")) == 6  # no splits: all there is
+    assert len(opened(f"imagefolder:{folder}", PLAIN, split="train")) == 1
+    assert len(opened(f"imagefolder:{folder / 'val'}", PLAIN, split="train")) == 6  # no splits: all there is
 
 
 @pytest.mark.parametrize("form", ["pair", "dict", "tensor", "detection"])
@@ -77,7 +85,7 @@ def test_corrupt_images_are_refused_or_skipped_and_named(folder: Path) -> None:
     bad.write_bytes(bad.read_bytes()[:40])
     with pytest.raises(DataError, match=r"bee/1.png cannot be read as an image"):
         list(open_data(f"imagefolder:{folder}", PLAIN))
-    data = open_data(f"imagefolder:{folder}", PLAIN, batch_size=2, skip_corrupt=True)
+    data = opened(f"imagefolder:{folder}", PLAIN, batch_size=2, skip_corrupt=True)
     assert [labels.tolist() for _, labels in data] == [[0, 0], [1], [2, 2]]
     assert len(data.skipped) == 1
     assert "bee/1.png" in data.skipped[0]
@@ -134,7 +142,7 @@ def coco(tmp_path: Path) -> Path:
 
 
 def test_coco(coco: Path) -> None:
-    data = open_data(f"coco:{coco}", RAW, batch_size=8)
+    data = opened(f"coco:{coco}", RAW, batch_size=8)
     ((images, targets),) = data
     assert data.task == "detection"
     assert [tuple(x.shape) for x in images] == [(3, 9, 12), (3, 7, 6)]
@@ -163,7 +171,7 @@ def test_voc(tmp_path: Path) -> None:
     names = root / "ImageSets" / "Segmentation" / "val.txt"
     names.parent.mkdir(parents=True)
     names.write_text("x\n")
-    data = open_data(f"voc:{tmp_path}", PLAIN)
+    data = opened(f"voc:{tmp_path}", PLAIN)
     ((images, labels),) = data
     assert data.task == "segmentation"
     assert images.shape == (1, 3, 8, 8)

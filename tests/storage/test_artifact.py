@@ -72,9 +72,10 @@ class Nested(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.table, self.head = nn.Embedding(7, 6), nn.Linear(6, 3)
+        self.gain: Tensor
         self.register_buffer("gain", torch.ones(6, dtype=torch.float16))
 
-    def forward(self, ids: Tensor, more: list[Tensor]) -> dict[str, Any]:
+    def forward(self, ids: Tensor, more: list[Tensor]) -> dict[str | int, Any]:
         scores = self.head(torch.relu(self.table(ids).sum(1) + more[0] * self.gain.float()))
         return {"answer": Answer(scores, scores.argmax(-1)), "ids": ids, "name": "n", 3: (float("inf"), None, True)}
 
@@ -139,6 +140,7 @@ def test_round_trip_is_exact(name: str, tmp_path: Path) -> None:
     network = network_of(name)
     network.save(tmp_path / "net")
     loaded = spikecast.load(tmp_path / "net")
+    assert isinstance(loaded, spikecast.SpikingNetwork)
     assert (loaded.config, loaded.report) == (network.config, network.report)
     assert without_tensors(loaded.plan) == without_tensors(network.plan)
     assert list(loaded.state_dict()) == list(network.state_dict())
@@ -186,6 +188,7 @@ def test_all_captures_are_saved(tmp_path: Path) -> None:
     half = network.run(x, scale=0.5)
     network.save(tmp_path / "net")
     loaded = spikecast.load(tmp_path / "net")
+    assert isinstance(loaded, spikecast.SpikingNetwork)
     assert len(loaded.plans) == len(network.plans) == 2
     assert same(loaded.run(x, scale=0.5), half)
     weights = [name for name in safetensors.torch.load_file(tmp_path / "net") if name.startswith("weights/")]

@@ -23,36 +23,9 @@ import spikecast
 from spikecast.errors import ArtifactError, SpikecastError
 from spikecast.storage import artifact, container, ops, schema
 from spikecast.storage.tensors import digest, sealed
+from tests.strategies import NASTY
 
 MEBIBYTE = 2**20
-# What a liar would put where something else is due.
-NASTY: list[Any] = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        -1,
-        2,
-        64,
-        10**12,
-        2**31,
-        2**63 - 1,
-        -(2**63),
-        2**63,
-        2**64,
-        10**30,
-        0.0,
-        -0.0,
-        0.5,
-        1e300,
-    ),
-    *("", "x", "relu", "0", "inf", "nan", "float32", "leaf", "../../etc/passwd", "\x00", "é" * 50, "a" * 20_000),
-    *("aten.relu_.default", "aten.from_file.default", "os.system", "aten.add.out", "getitem", "spikecast.neuron"),
-    *([], {}, [[]], [{}], {"ref": "x"}, {"ref": 3}, {"list": 3}, {"float": "nan"}, {"float": "2"}, {"dtype": "os"}),
-    *({"device": "cuda:7"}, {"kind": "leaf"}, {"kind": "dataclass", "class": "os.system", "items": []}, [None] * 100),
-]
 # The same where an argument of an op is due.
 LIES = [*NASTY, ["ref", "x"], ["ref", 3], ["list", 3], ["float", "nan"], ["float", "2"], ["torch", "os"], ["tuple", []]]
 
@@ -281,7 +254,7 @@ PLAN = ("body", "plans", 0)
 PROGRAM = (*PLAN, "program")
 WEIGHT = (*PROGRAM, "tensors", "head.weight")
 RELU = ("body", "neurons", "relu")
-DEEP = functools.reduce(lambda inner, _: [inner], range(300), [])
+DEEP: list[Any] = functools.reduce(lambda inner, _: [inner], range(300), [])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -149,7 +149,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
         neuron = dataclasses.replace(sound)
         for name, value in change.items():
             object.__setattr__(neuron, name, value)
-        net.neurons[first] = neuron
+        cast(dict[str, Any], net.neurons)[first] = neuron
         with pytest.raises(ArtifactError, match=words):
             net.save(tmp_path / "net")
     assert not list(tmp_path.iterdir())

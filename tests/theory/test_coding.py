@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -63,7 +65,7 @@ def test_signal_between_is_the_inverse(coding, seed, t) -> None:
     torch.testing.assert_close(receive(previous, signal_between(previous, now, t, coding), t, coding), now)
 
 
-UNITS = {
+UNITS: dict[str, Callable[..., torch.Tensor]] = {
     "gelu": F.gelu,
     "silu": F.silu,
     "softmax": lambda x: x.softmax(-1),

@@ -14,25 +14,11 @@ from hypothesis import strategies as st
 from spikecast.theory.coding import receive
 from spikecast.theory.firing import level_value
 from spikecast.theory.neuron import Neuron, encode
+from tests.strategies import SEEDS, neurons
 
-SEEDS = st.integers(0, 2**31 - 1)
 CODINGS = pytest.mark.parametrize("coding", ["differential", "rate"])
 INTERVALS = [(-math.inf, math.inf), (0.0, math.inf), (0.0, 6.0), (-0.5, 1.0), (0.0, 0.0)]
-NEURONS = st.builds(
-    lambda coding, levels, interval, start, boundary: Neuron(
-        coding=coding,
-        num_levels=levels,
-        lower=interval[0],
-        upper=interval[1],
-        initial_potential=start,
-        firing_boundary=boundary,
-    ),
-    st.sampled_from(["differential", "rate"]),
-    st.integers(1, 14),
-    st.sampled_from(INTERVALS),
-    st.sampled_from([0.0, 0.0, 0.3]),
-    st.sampled_from([0.75, 0.75, 0.72]),
-)
+NEURONS = neurons(INTERVALS, starts=(0.0, 0.0, 0.3), boundaries=(0.75, 0.75, 0.72), signed=True)
 
 
 def draw(seed: int, num_steps: int, width: int = 200) -> tuple[torch.Tensor, torch.Tensor]:

@@ -155,10 +155,10 @@ def cifar(folder: Path, prepare: Preparation, split: str, *, classes: int) -> So
     width = labels + 3 * 32 * 32
     rows: list[Callable[[], Item]] = []
     for path in files:
-        data = torch.frombuffer(bytearray(path.read_bytes()) or bytearray(1), dtype=torch.uint8)
-        if len(data) % width:
+        data = bytearray(path.read_bytes())
+        if not data or len(data) % width:
             raise DataError(f"{path} has {len(data)} bytes, not a multiple of {width}; get it again")
-        table = data.reshape(-1, width)
+        table = torch.frombuffer(data, dtype=torch.uint8).reshape(-1, width)
         if int(table[:, labels - 1].max()) >= classes:
             raise DataError(f"{path} has a label above {classes - 1}; it is not CIFAR-{classes}")
         rows += [_row(row, labels, prepare) for row in table]

@@ -80,33 +80,27 @@ class Preparation:
 
 def read_pixels(path: str | Path) -> Tensor:
     """The bytes [3, H, W] of an image file; one that cannot be decoded is a DataError that names it."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise MissingExtraError('reading images needs pillow; pip install "spikecast[vision]"') from error
-    try:
-        with Image.open(path) as image:
-            rgb = image.convert("RGB")
-            data = bytearray(rgb.tobytes())
-            width, height = rgb.size
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path} cannot be read as an image ({first_line(error)}); repair or remove it") from error
-    return torch.frombuffer(data, dtype=torch.uint8).reshape(height, width, 3).permute(2, 0, 1)
+    return _decoded(path, "RGB", "an image").permute(2, 0, 1)
 
 
 def read_classes(path: str | Path) -> Tensor:
     """The class number [H, W] of each pixel of a palette image, as Pascal VOC has them."""
-    from PIL import Image
+    return _decoded(path, "P", "a map of classes").squeeze(2).long()
 
+
+def _decoded(path: str | Path, mode: str, what: str) -> Tensor:
+    """Bytes [H, W, channels] of a mode of Pillow's."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError('reading images needs pillow; pip install "spikecast[vision]"') from error
     try:
         with Image.open(path) as image:
-            data, (width, height) = (
-                bytearray(image.convert("P").tobytes() if image.mode != "P" else image.tobytes()),
-                image.size,
-            )
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as a map of classes ({error}); repair or remove it") from error
-    return torch.frombuffer(data, dtype=torch.uint8).reshape(height, width).long()
+            decoded = image.convert(mode)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{path} cannot be read as {what} ({first_line(error)}); repair or remove it") from error
+    width, height = decoded.size
+    return torch.frombuffer(bytearray(decoded.tobytes()), dtype=torch.uint8).reshape(height, width, -1)
 
 
 def _resized(x: Tensor, shorter: int, interpolation: str) -> Tensor:

@@ -128,7 +128,7 @@ def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
         raise ModelError(f"timm has no model {name!r}{_hint(name, timm.list_models())}")
     try:
         model = timm.create_model(name, pretrained=pretrained, **options)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # options that are not its own among them
         raise ModelError(f"timm:{name} could not be made ({first_line(error)})") from error
     used: dict[str, Any] = resolve_data_config({}, model=model)  # type: ignore[no-untyped-call]
     preparation = Preparation(
@@ -159,7 +159,7 @@ def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loa
         options = {"weights_backbone": None, **options}
     try:
         model = models.get_model(name, weights=weights if pretrained else None, **options)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # options that are not its own among them
         raise ModelError(f"torchvision:{name} could not be made ({first_line(error)})") from error
     return Loaded(model, _torchvision_preparation(weights, task), task, PARTS.get(task), is_random=not pretrained)
 
