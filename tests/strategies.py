@@ -99,20 +99,23 @@ def neurons(
     starts: Sequence[float] = (0.0, 0.0, 0.3, -0.5),
     boundaries: Sequence[float] = (0.75, 0.75, 0.72, 1.0),
     signed: bool = False,
+    bursts: Sequence[int] = (1, 1, 2, 3, 14),
 ) -> st.SearchStrategy[Neuron]:
     """Neurons of both codings; differential ones are signed, others in part, or all of them."""
     return st.builds(
-        lambda coding, num_levels, negative, interval, start, boundary: Neuron(
+        lambda coding, num_levels, burst, negative, interval, start, boundary: Neuron(
             coding=coding,
             num_levels=num_levels,
+            burst=burst,
             signed=signed or negative or coding == "differential",
             lower=interval[0],
             upper=interval[1],
-            initial_potential=start,
+            initial_potential=start if burst == 1 else start * 2.0**-num_levels,
             firing_boundary=boundary,
         ),
         st.sampled_from(["differential", "rate"]),
         st.sampled_from(levels),
+        st.sampled_from(bursts),
         st.booleans(),
         st.sampled_from(intervals),
         st.sampled_from(starts),

@@ -17,11 +17,13 @@ Method = Literal["auto", "iteration", "iteration_paper", "quantile", "search"]
 Granularity = Literal["layer", "channel", "neuron", "dim1"]
 
 MAX_LEVELS = 14  # 0.75 / 2**13 is the smallest boundary that is still a normal float16
+MAX_BURST = 14
 MAX_STEPS = 4096
 
 # What may differ from site to site; the number of steps, the coding and the seed belong to the whole network.
 SITE_FIELDS = (
     "num_levels",
+    "burst",
     "thresholds",
     "threshold_scale",
     "granularity",
@@ -39,6 +41,7 @@ class Config:
 
     num_steps          T, the time-steps a run takes unless it is told otherwise
     num_levels         n, thresholds per sign of a multi-threshold neuron; 1 is the signed IF neuron
+    burst              spikes that a neuron may send in one step, 1 to 14; 1 is the paper's neuron
     coding             "differential" (the paper) or "rate"
     thresholds         how the base threshold is found: auto, iteration, iteration_paper, quantile, search
     threshold_scale    c, multiplies what the method found (not with search, which finds its own)
@@ -55,6 +58,7 @@ class Config:
 
     num_steps: int = 8
     num_levels: int = 8
+    burst: int = 1
     coding: Coding = "differential"
     thresholds: Method = "auto"
     threshold_scale: float = 1.0
@@ -71,6 +75,7 @@ class Config:
     def __post_init__(self) -> None:
         _whole("num_steps", self.num_steps, 1, MAX_STEPS)
         _whole("num_levels", self.num_levels, 1, MAX_LEVELS)
+        _whole("burst", self.burst, 1, MAX_BURST)
         _one_of("coding", self.coding, get_args(Coding))
         _one_of("thresholds", self.thresholds, get_args(Method))
         _one_of("granularity", self.granularity, get_args(Granularity))
@@ -87,6 +92,11 @@ class Config:
             raise ConfigError(
                 "coding='differential' with signed=False cannot work: a differential estimate only falls through a "
                 "negative spike, so every overshoot would stay; use coding='rate', or signed=True"
+            )
+        if self.burst > 1 and abs(self.initial_potential) > 2.0**-self.num_levels:
+            raise ConfigError(
+                f"initial_potential={self.initial_potential} with burst={self.burst}: a burst would send it on as an "
+                f"error; give at most {2.0**-self.num_levels:g} (2**-num_levels), or burst=1"
             )
         if self.thresholds == "search" and self.threshold_scale != 1.0:
             raise ConfigError(

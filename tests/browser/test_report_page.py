@@ -198,10 +198,10 @@ def test_neurons_follow_their_controls(page, report) -> None:
         "(() => { const s = document.querySelector('#site-select'); s.value = s.options[0].value;"
         " s.dispatchEvent(new Event('change')); })()"
     )
-    fired = sum(level != 0 for step in trace.levels[0] for level in step)
+    fired = sum(level != 0 for step in trace.levels[0] for pulses in step for level in pulses)
     assert number(page, "#neuron-charts .plus, #neuron-charts .minus") == fired
     page.click("#neuron-controls .thumbs button:nth-child(2)")
-    fired = sum(level != 0 for step in trace.levels[1] for level in step)
+    fired = sum(level != 0 for step in trace.levels[1] for pulses in step for level in pulses)
     assert number(page, "#neuron-charts .plus, #neuron-charts .minus") == fired
     before = text(page, "#neuron-charts")
     page.run("document.querySelector('#step-range').focus()")

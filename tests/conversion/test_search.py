@@ -29,7 +29,7 @@ def scores(inputs, theta, neuron, penalty=0.0):
     for scale in SCALES:
         out = encode(inputs, theta * scale, neuron, want_levels=True)
         error = (out.estimates[late] - exact).square().mean(rest) / power
-        spikes = (out.levels != 0).float().mean(rest) * len(inputs)
+        spikes = (out.levels[:, 0] != 0).float().mean(rest) * len(inputs)
         found.append(error + penalty * spikes)
     return torch.stack(found)
 

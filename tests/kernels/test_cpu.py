@@ -158,7 +158,7 @@ def test_a_run_can_be_cut_and_joined() -> None:
 )
 def test_steps_fold_back_for_free(inputs, fold) -> None:
     out = encode(inputs, torch.tensor(1.0), Neuron(), want_levels=True)
-    for tensor in out[:2]:
+    for tensor in (out.estimates, out.levels[:, 0]):
         assert fold(tensor).data_ptr() == tensor.data_ptr()
         assert fold(tensor).is_contiguous()
     way = layout.walk(tuple(inputs.shape), inputs.stride())
@@ -202,7 +202,7 @@ def test_counts(seed, num_steps, inner, how, data) -> None:
     kept = [data.draw(st.booleans()) for _ in inner]
     fan_out = torch.randint(0, 2**40, [size if keep else 1 for size, keep in zip(inner, kept, strict=True)])
     axis = data.draw(st.sampled_from([None, *range(-len(inner), len(inner))]))
-    neuron = Neuron(num_levels=5, lower=0.0)
+    neuron = Neuron(num_levels=5, burst=data.draw(st.sampled_from([1, 3])), lower=0.0)
     encoded = encode(inputs, threshold, neuron, count=Count(fan_out, axis), backend="fused")
     counts = encoded.counts
     wanted = eager(inputs, threshold, neuron, want_levels=True)
@@ -211,14 +211,14 @@ def test_counts(seed, num_steps, inner, how, data) -> None:
     fired, weights = wanted.levels.numpy() != 0, np.broadcast_to(fan_out.numpy(), inner)
     weighted: list[int] = [0] * num_steps
     along: dict[Any, Any] = {}
-    for k, *place in itertools.product(*(range(size) for size in inputs.shape)):
-        if fired[(k, *place)]:
+    for k, j, *place in itertools.product(*(range(size) for size in fired.shape)):
+        if fired[(k, j, *place)]:
             weighted[k] += int(weights[tuple(place)])
             if axis is not None:
                 del place[axis]
                 along[(k, *place)] = along.get((k, *place), 0) + 1
     assert counts.weighted.tolist() == weighted
-    assert counts.fired.tolist() == fired.reshape(num_steps, -1).sum(1).tolist()
+    assert counts.fired.tolist() == fired.reshape(num_steps, neuron.burst, -1).sum(2).tolist()
     if axis is None:
         assert counts.along is None
         assert counts.held is None
@@ -240,7 +240,7 @@ def test_counts_on_threads(axis) -> None:
     inputs = torch.randn(4, 2, 50, 6, 64).transpose(2, 3)  # heads before tokens, as attention has them
     encoded = encode(inputs, torch.ones(()), Neuron(lower=0.0), count=Count(axis=axis), want_levels=True)
     counts = encoded.counts
-    fired = encoded.levels != 0
+    fired = encoded.levels[:, 0] != 0
     assert torch.equal(counts.weighted, fired.sum((1, 2, 3, 4)))
     assert axis is None or torch.equal(counts.along, fired.sum(axis))
     assert axis is None or torch.equal(counts.held, (encoded.estimates != 0).sum(axis))

@@ -163,7 +163,7 @@ def test_a_run_can_be_cut_and_joined() -> None:
 def test_channels_last_stays() -> None:
     inputs = lay_out(draw_inputs(0, 4, (2, 3, 5, 5)), "channels_last")
     found = fused(inputs, draw_thresholds("channel", (2, 3, 5, 5)), Neuron(), want_levels=True)
-    for out in (found.estimates, found.levels):
+    for out in (found.estimates, found.levels[:, 0]):
         assert out.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 

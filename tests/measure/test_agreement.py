@@ -57,7 +57,7 @@ def test_figures_are_those_of_the_estimates(model, x, coding) -> None:
             assert site.error[t] == pytest.approx(float((e - a).norm() / a.norm()), rel=1e-4)
             exact = inputs[site.site][t].relu()
             assert site.own[t] == pytest.approx(float((e - exact).norm() / a.norm()), rel=1e-3, abs=1e-6)
-            assert site.firing[t] == pytest.approx(float((r.levels[t] != 0).double().mean()))
+            assert site.firing[t] == pytest.approx(float((r.levels[t, 0] != 0).double().mean()))
             reach = snn.thresholds[site.site] * (1 if coding == "rate" else sum(1 / k for k in range(1, t + 2)))
             assert site.clipped[t] == pytest.approx(float((a > reach * 1.00001).double().mean()), abs=1e-9)
             assert site.silent[t] == pytest.approx(float((e[a > 0] == 0).double().mean()))

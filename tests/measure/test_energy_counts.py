@@ -31,7 +31,8 @@ class Oracle(NeuronStates):
         self.snn, self.program = snn, snn.plan.program
         self.watched = [n.name for n in self.program.nodes]
         self.levels = {name: r.levels for name, r in snn.record(x, num_steps=T).items()}
-        self.came_from: dict[str, Any] = {}
+        self.came_from: dict[str, Any] = {}  # how many spikes an entry came from, and how many of the fullest neuron
+        self.fullest: dict[str, Any] = {}
         self.before: dict[str, Tensor] = {}
         self.found: dict[tuple[str, str], list[int]] = {}
         execution = snn.execution(self.program)
@@ -47,20 +48,26 @@ class Oracle(NeuronStates):
 
     def see(self, node: Node, value: Any, look_up: Any) -> None:
         if node.target == NEURON:
-            self.came_from[node.name] = (self.levels[node.kwargs["site"]][self.t - 1] != 0).double()
+            pulses = (self.levels[node.kwargs["site"]][self.t - 1] != 0).sum(0).double()
+            self.came_from[node.name] = self.fullest[node.name] = pulses
             return
         role, active = self.program.flow.roles[node.name], self.program.flow.sources[node.name]
         if node.target == "getitem":
             if node.args[0].name in self.came_from:
-                self.came_from[node.name] = self.came_from[node.args[0].name][node.args[1]]
+                for own in (self.came_from, self.fullest):
+                    own[node.name] = own[node.args[0].name][node.args[1]]
         elif isinstance(value, list | tuple):  # parts of a value: nothing is averaged
             if active[0] in self.came_from:
-                self.came_from[node.name] = resolve(node.target)(self.came_from[active[0]], *node.args[1:])
+                for own in (self.came_from, self.fullest):
+                    own[node.name] = resolve(node.target)(own[active[0]], *node.args[1:])
         elif role is Role.SHAPE and active and all(name in self.came_from for name in active):
             reach = [self.jacobian(node, look_up, i, ones=False) for i in range(len(active))]
             sums = [(j != 0).double() @ self.came_from[n].flatten() for j, n in zip(reach, active, strict=True)]
-            total = sum(sums)
-            self.came_from[node.name] = (total.clamp(max=1) if "linear" in node.op else total).reshape(value.shape)
+            most = [((j != 0) * self.fullest[n].flatten()).amax(1) for j, n in zip(reach, active, strict=True)]
+            fullest = torch.stack(most).amax(0).reshape(value.shape)
+            total = torch.stack(sums).sum(0).reshape(value.shape)
+            self.fullest[node.name] = fullest
+            self.came_from[node.name] = fullest if "linear" in node.op else total
         elif role is Role.SYNAPSE:
             self.synapse(node, look_up, active[0])
         elif role is Role.MATMUL:
@@ -102,9 +109,8 @@ class Oracle(NeuronStates):
         if self.t == 1:
             self.add(node, "dense", float(fan_out.sum()))
         if name in self.came_from:
-            n = self.came_from[name].flatten()
-            self.add(node, "events", float((n != 0).double() @ fan_out))
-            self.add(node, "spikes", float(n @ fan_out))
+            self.add(node, "events", float(self.fullest[name].flatten() @ fan_out))
+            self.add(node, "spikes", float(self.came_from[name].flatten() @ fan_out))
         elif node.name in self.moving:
             sent = self.signal(node, name, look_up(Ref(name))).double()
             self.add(node, "analog", float(sent.flatten() @ fan_out))
@@ -117,7 +123,7 @@ class Oracle(NeuronStates):
     def product(self, node: Node, look_up: Any, names: list[str]) -> None:
         values = [look_up(Ref(n)) for n in names]
         sent = [
-            (self.came_from[n] != 0) if n in self.came_from else self.signal(node, f"x{i}", v)
+            self.fullest[n] if n in self.came_from else self.signal(node, f"x{i}", v)
             for i, (n, v) in enumerate(zip(names, values, strict=True))
         ]
         held = [(v != 0).double() for v in values]
@@ -144,9 +150,10 @@ def converted(name: str, **changes: Any) -> tuple[spikecast.SpikingNetwork, Tens
     return spikecast.convert(make().eval(), [x], config), x
 
 
+@pytest.mark.parametrize("burst", [1, 3])
 @pytest.mark.parametrize("name", COUNTED)
-def test_counts_equal_brute_force(name: str) -> None:
-    snn, x = converted(name)
+def test_counts_equal_brute_force(name: str, burst: int) -> None:
+    snn, x = converted(name, burst=burst)
     oracle = Oracle(snn, x)
     tally = Tally(T)
     answers = metered_run(snn, ((x,), {}), tally)
@@ -163,13 +170,15 @@ def test_counts_equal_brute_force(name: str) -> None:
     for line in tally.lines.values():
         if line.target in snn.sites:
             levels = oracle.levels[line.target]
-            assert line["fired"].tolist() == (levels != 0).flatten(1).sum(1).tolist()
-            assert line["updates"].tolist() == [levels[0].numel()] * T
+            pulses = (levels != 0).sum(1).flatten(1)
+            assert line["fired"].tolist() == pulses.sum(1).tolist()
+            assert line["neurons"].tolist() == [pulses.shape[1]] * T
+            assert line["updates"].tolist() == pulses.clamp(min=1).sum(1).tolist()
 
 
 @pytest.mark.parametrize("name", ["residual", "moved", "attention", "analog inside, rate", "gram", "average, borders"])
 def test_counts_do_not_depend_on_how_it_is_run(name: str) -> None:
-    snn, x = converted(name)
+    snn, x = converted(name, burst=2)
     whole, parts, steps = Tally(T), Tally(T), Tally(T)
     metered_run(snn, ((x,), {}), whole)
     for one in x.split(1):

@@ -90,10 +90,10 @@ def test_traces_are_what_was_recorded(report, model, snns, batches) -> None:
         recorded = snn.record(batches[0][0][:2])
         assert [trace.site for trace in network.traces] == list(snn.sites)
         for trace in network.traces:
-            levels = recorded[trace.site].levels.flatten(2)
-            assert trace.neurons == levels.shape[2]
+            levels = recorded[trace.site].levels.flatten(3)  # [T, burst, samples, neurons]
+            assert trace.neurons == levels.shape[3]
             assert len(trace.shown) == min(MOST_NEURONS, trace.neurons)
-            assert torch.tensor(trace.levels).equal(levels[..., trace.shown].transpose(0, 1).long())
+            assert torch.tensor(trace.levels).equal(levels[..., trace.shown].permute(2, 0, 3, 1).long())
             estimates = recorded[trace.site].estimates.flatten(2)[..., trace.shown].transpose(0, 1)
             assert torch.allclose(torch.tensor(trace.estimates), estimates, rtol=1e-3)
         with torch.no_grad():

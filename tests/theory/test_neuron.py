@@ -17,7 +17,7 @@ def run(values, num_steps, neuron, threshold=ONE):
     """Levels and estimates of constant inputs, one row per input."""
     inputs = torch.tensor(values).expand(num_steps, -1)
     encoded = encode(inputs, threshold, neuron, want_levels=True)
-    return encoded.levels.T.tolist(), encoded.estimates.T
+    return encoded.levels[:, 0].T.tolist(), encoded.estimates.T
 
 
 # Figure 2's setting, thresholds ±1 and T = 3: input, spikes and last estimate. 0.75 is an exact tie at t = 1 and 3.
@@ -72,7 +72,7 @@ def test_relu_neuron_by_hand() -> None:
     #   t=5: 5/24 is less than the smallest level, silence.  t=6: 6/24 is room for -θ/4, which lands on 0.
     inputs = torch.tensor([1.0] + [-1.0] * 6)
     encoded = encode(inputs, ONE, Neuron(num_levels=3, lower=0.0), want_levels=True)
-    assert encoded.levels.tolist() == [1, -1, -1, -2, 0, -3, 0]
+    assert encoded.levels[:, 0].tolist() == [1, -1, -1, -2, 0, -3, 0]
     assert encoded.estimates.tolist() == pytest.approx([1, 1 / 2, 1 / 6, 1 / 24, 1 / 24, 0, 0], abs=1e-6)
 
 
@@ -81,9 +81,9 @@ def test_guard_takes_the_largest_level_that_fits() -> None:
     state = torch.tensor([0.3, 0.15, 0.125, 0.1249, 0.02, 0.0])
     inputs = torch.full((1, 6), -5.0)
     encoded = encode(inputs, ONE, Neuron(num_levels=3, lower=0.0), state=state, start=4, want_levels=True)
-    assert encoded.levels.tolist() == [[-1, -2, -2, -3, 0, 0]]
+    assert encoded.levels.tolist() == [[[-1, -2, -2, -3, 0, 0]]]
     up = encode(-inputs, ONE, Neuron(num_levels=3, upper=1.0), state=1 - state, start=4, want_levels=True)
-    assert up.levels.tolist() == [[1, 2, 2, 3, 0, 0]]
+    assert up.levels.tolist() == [[[1, 2, 2, 3, 0, 0]]]
 
 
 def test_guard_forgives_a_thousandth_of_the_smallest_level() -> None:
@@ -91,7 +91,7 @@ def test_guard_forgives_a_thousandth_of_the_smallest_level() -> None:
     state = torch.tensor([smallest * (1 - 2**-10.1), smallest * (1 - 2**-9.9)])
     neuron = Neuron(num_levels=3, lower=0.0)
     encoded = encode(torch.full((1, 2), -1.0), ONE, neuron, state=state, start=1, want_levels=True)
-    assert encoded.levels.tolist() == [[-3, 0]]
+    assert encoded.levels.tolist() == [[[-3, 0]]]
     assert encoded.estimates[0, 0] == 0.0
 
 
@@ -105,7 +105,7 @@ def test_unsigned_if_neuron() -> None:
 def test_unsigned_neuron_waits_out_an_overshoot() -> None:
     inputs = torch.tensor([1.0, 0.2, 0.2, 0.2, 0.2])
     encoded = encode(inputs, ONE, Neuron(coding="rate", num_levels=1, signed=False), want_levels=True)
-    assert encoded.levels.tolist() == [1, 0, 0, 0, 0]
+    assert encoded.levels[:, 0].tolist() == [1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("potential", "levels"), [(0.0, [0, 0, 1]), (0.1, [0, 1, 1]), (-0.1, [0, 0, 0])])
@@ -118,7 +118,7 @@ def test_initial_potential_scales_with_the_threshold() -> None:
     neuron = Neuron(num_levels=1, initial_potential=0.5)
     threshold = torch.tensor([[1.0], [4.0]])
     encoded = encode(torch.tensor([[[0.2, 0.3], [0.9, 1.1]]]), threshold, neuron, want_levels=True)
-    assert encoded.levels.tolist() == [[[0, 1], [0, 1]]]
+    assert encoded.levels[:, 0].tolist() == [[[0, 1], [0, 1]]]
     assert rest_state(torch.zeros(2, 1), neuron, threshold).membrane.tolist() == [[0.5], [2.0]]
 
 
@@ -149,8 +149,8 @@ def test_spike_view_by_hand() -> None:
     state = rest_state(torch.tensor(0.6, dtype=torch.float64), neuron, ONE)
     seen = []
     for t in range(1, 4):
-        spike, state = spike_step(torch.tensor(0.0, dtype=torch.float64), state, t, ONE, neuron)
-        seen.append((spike.item(), state.membrane.item(), state.residual.item(), state.estimate.item()))
+        pulses, state = spike_step(torch.tensor(0.0, dtype=torch.float64), state, t, ONE, neuron)
+        seen.append((pulses.item(), state.membrane.item(), state.residual.item(), state.estimate.item()))
     expected = [(0, 0.6, 0.6, 0), (1, 0.2, 0.1, 0.5), (0, 0.3, 0.1, 0.5)]
     assert [list(row) for row in seen] == [pytest.approx(row) for row in expected]
 
@@ -161,6 +161,9 @@ def test_spike_view_by_hand() -> None:
         ({"signed": False}, "only falls through a negative spike"),
         ({"num_levels": 0}, "num_levels"),
         ({"num_levels": 15}, "num_levels"),
+        ({"burst": 0}, "burst"),
+        ({"burst": 15}, "burst"),
+        ({"burst": 2, "num_levels": 4, "initial_potential": 0.07}, "at most 0.0625"),
         ({"firing_boundary": 0.5}, "firing_boundary"),
         ({"initial_potential": 1.5}, "initial_potential"),
         ({"coding": "phase"}, "coding"),
@@ -209,5 +212,5 @@ def test_shapes_and_what_is_returned() -> None:
     assert encoded.estimates.is_contiguous()
     assert not encoded.estimates.requires_grad
     assert encoded.levels is None
-    assert encode(torch.ones(0, 3), ONE, Neuron(), want_levels=True).levels.shape == (0, 3)
+    assert encode(torch.ones(0, 3), ONE, Neuron(), want_levels=True).levels.shape == (0, 1, 3)
     assert encode(torch.ones(2, 0), ONE, Neuron(lower=0.0)).estimates.shape == (2, 0)

@@ -22,6 +22,7 @@ INTERVALS = {"identity": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6"
 CASES = pytest.mark.parametrize("interval", INTERVALS)
 CODINGS = pytest.mark.parametrize("coding", ["differential", "rate"])
 LEVELS = pytest.mark.parametrize("num_levels", [1, 4, 8])
+BURSTS = pytest.mark.parametrize("burst", [1, 2, 3, 14])
 WIDTH = 1500
 
 
@@ -41,10 +42,10 @@ def run_recurrences(inputs, rest, threshold, neuron):
     state = rest_state(previous, neuron, threshold)
     pulses, potentials, states = [], [], []
     for t, value in enumerate(inputs, start=1):
-        spikes, state = spike_step(signal_between(previous, value, t, neuron.coding), state, t, threshold, neuron)
+        fired, state = spike_step(signal_between(previous, value, t, neuron.coding), state, t, threshold, neuron)
         previous = value
-        pulses.append(spikes / threshold)
-        potentials.append(state.membrane + spikes)
+        pulses.append(fired)
+        potentials.append(state.membrane + fired.sum(0) * threshold)
         states.append(state)
     return torch.stack(pulses), torch.stack(potentials), states
 
@@ -70,21 +71,24 @@ def at_tie(potential, value, predicted, t, threshold, neuron):
 @CASES
 @CODINGS
 @LEVELS
+@BURSTS
 @settings(max_examples=3)
 @given(
     seed=st.integers(0, 2**31 - 1),
     num_steps=st.integers(1, 64),
     start_at=st.sampled_from([0.0, 0.5]),
 )
-def test_float64_views_fire_the_same_spikes(interval, coding, num_levels, seed, num_steps, start_at) -> None:
+def test_float64_views_fire_the_same_spikes(interval, coding, num_levels, burst, seed, num_steps, start_at) -> None:
     lower, upper = INTERVALS[interval]
-    neuron = Neuron(coding=coding, num_levels=num_levels, initial_potential=start_at, lower=lower, upper=upper)
+    start_at = start_at if burst == 1 else start_at * 2.0**-num_levels
+    neuron = Neuron(coding, num_levels, burst, initial_potential=start_at, lower=lower, upper=upper)
     inputs, rest, threshold = draw(seed, num_steps)
     pulses, _, states = run_recurrences(inputs, rest, threshold, neuron)
     encoded = encode(inputs.double(), threshold.double(), neuron, want_levels=True)
-    same = level_value(encoded.levels, torch.float64) == pulses
+    same = (level_value(encoded.levels, torch.float64) == pulses).all(1)
     assert (~same).sum() <= 1e-4 * (pulses != 0).sum()
     estimates = torch.stack([state.estimate for state in states])
+    same = (~same).cumsum(0) == 0  # a spike that came late stays in the estimates until the next
     torch.testing.assert_close(encoded.estimates[same], estimates[same], rtol=0, atol=2e-5)
     if interval == "identity":  # both potentials hold nothing but r_in - r_out
         offset = start_at * threshold.double()
@@ -103,7 +107,7 @@ def test_float32_differs_only_at_ties(interval, coding, num_levels) -> None:
     inputs, rest, threshold = draw(7, 64)
     pulses, potentials, states = run_recurrences(inputs, rest, threshold, neuron)
     encoded = encode(inputs, threshold, neuron, want_levels=True)
-    differs = level_value(encoded.levels, torch.float64) != pulses
+    differs = (level_value(encoded.levels, torch.float64) != pulses).squeeze(1)
     assert differs[:16].sum() <= 1e-4 * differs[:16].numel() + 2  # one late spike, missing once and extra once
     assert differs.sum() <= 2e-3 * differs.numel()
     first = differs & (differs.cumsum(0) == 1)  # the later ones may follow from it

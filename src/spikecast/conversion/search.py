@@ -66,7 +66,7 @@ class Search(Observer):
             out = encode(steps, start * scale, neuron, want_levels=own.search_penalty > 0)
             score = _sum_of_squares(_late(out.estimates), axes, minus=_late(exact)) / power
             if out.levels is not None:
-                fired = torch.stack([by_channel((level != 0).float(), axes).mean(1) for level in out.levels])
+                fired = torch.stack([by_channel((levels != 0).sum(0).float(), axes).mean(1) for levels in out.levels])
                 score = score + own.search_penalty * fired.sum(0)
             scores.append(score)
         table = torch.stack(scores)

@@ -95,6 +95,15 @@ class Flow:
                 spikes.add(node.name)
         return frozenset(spikes)
 
+    def origins(self, name: str) -> tuple[str, ...]:
+        """The sites whose spikes a value carries."""
+        if name not in self.spikes:
+            return ()
+        node = self.by_name[name]
+        if node.target == NEURON:
+            return (node.kwargs["site"],)
+        return tuple(dict.fromkeys(site for source in self.sources[name] for site in self.origins(source)))
+
     def moving(self, inputs_move: bool = False) -> frozenset[str]:
         """Values that differ from step to step."""
         if inputs_move not in self._moving:
@@ -128,7 +137,7 @@ class Flow:
     def macs(self) -> Mapping[str, int]:
         """Multiply-accumulates of every weighted op for one sample, at the sizes of the capture."""
         counted = [self.by_name[name] for name, operands in self.operands.items() if operands]
-        sizes = self._captured
+        sizes = self.captured
         return {n.name: self.fan_out(n, lambda ref: sizes[ref.name]).products // self._samples for n in counted}
 
     @cached_property
@@ -154,7 +163,7 @@ class Flow:
         return max(batch[0], 1) if batch else 1
 
     @cached_property
-    def _captured(self) -> Mapping[str, Any]:
+    def captured(self) -> Mapping[str, Any]:
         """The shape of every tensor at capture, and the value of every size."""
         found: dict[str, Any] = {n: Size(m.shape) for n, m in self.program.metas.items() if isinstance(m, Meta)}
         for node in self.program.nodes:

@@ -87,44 +87,91 @@ def prepare(threshold, count, factor, table):
 
 
 @compiled()
-def fire(x, held, out, pulses, t, shrink, unit, scales, lower, upper, neuron):
-    """One step of a block: inputs x and estimates held before give the estimates after, and the bits of the pulses.
+def pulse_of(u, below, above, neuron):
+    """The bits of the pulse nearest to u, or of the largest that fits into the room below or above, or 0."""
+    bits = f32(u).view(i32)
+    # the power of two nearest to |u| is a sum and a mask: its bits are the exponent's
+    power = i32(i32(i32(bits & MAGNITUDE) + HALF_MANTISSA) & EXPONENT)
+    power = min(power, below if bits < 0 else above)
+    return i32(power | i32(bits & SIGN)) if power >= i32((128 - neuron[0]) << 23) else i32(0)
 
-    Returns the bits of the largest |u|; above those of inf, some potential is NaN.
+
+@compiled()
+def room(distance, sent, t, inverse, tolerance):
+    """The bits of the largest pulse that a distance to a bound lets through, after what was sent away from it."""
+    return min(ONE, i32(f32(distance * t * inverse + sent + tolerance).view(i32) & SIGNED_EXPONENT))
+
+
+@compiled()
+def bounded(estimate, lower, upper):
+    """The estimate without the tolerance by which a pulse may have overshot."""
+    if lower is not None:
+        estimate = lower if estimate < lower else estimate
+    if upper is not None:
+        estimate = upper if estimate > upper else estimate
+    return estimate
+
+
+@compiled()
+def fire(x, held, out, pulses, rest, t, shrink, unit, scales, lower, upper, neuron):
+    """The first pulses of a step: inputs x and estimates held before give the estimates after, and the pulses' bits.
+
+    With `rest`, for bursts, what was sent and what is left of the potentials is noted. Returns the bits of the largest
+    |u|; above those of inf, some potential is NaN.
     """
     num_levels, potential, below, _ = neuron
     start = f32(potential)
     threshold, to_level, inverse = scales
-    smallest = i32((128 - num_levels) << 23)
     tolerance = f32(2.0 ** -(num_levels + 9))
     most_below = i32(below)  # the bits of the largest pulse there is below zero
     largest = i32(0)
     for i in range(x.size):
         predicted = held[i] * shrink
-        u = ((x[i] - predicted) * t + start * at(threshold, i)) * at(to_level, i)
-        bits = f32(u).view(i32)
-        magnitude = i32(bits & MAGNITUDE)
-        largest = max(largest, magnitude)
-        # the power of two nearest to |u| is a sum and a mask: its bits are the exponent's
-        power = i32(i32(magnitude + HALF_MANTISSA) & EXPONENT)
-        room = most_below if bits < 0 else ONE
+        m = (x[i] - predicted) * t + start * at(threshold, i)
+        u = m * at(to_level, i)
+        largest = max(largest, i32(f32(u).view(i32) & MAGNITUDE))
+        room_below, room_above = most_below, ONE
         if lower is not None:
-            space = f32((predicted - lower) * t * at(inverse, i) + tolerance).view(i32)
-            room = min(room, i32(space & SIGNED_EXPONENT)) if bits < 0 else room
+            room_below = min(room_below, room(predicted - lower, f32(0), t, at(inverse, i), tolerance))
         if upper is not None:
-            space = f32((upper - predicted) * t * at(inverse, i) + tolerance).view(i32)
-            room = room if bits < 0 else min(room, i32(space & SIGNED_EXPONENT))
-        power = min(power, room)
-        pulse = i32(power | i32(bits & SIGN)) if power >= smallest else i32(0)
-        estimate = i32(pulse).view(f32) * at(unit, i) + predicted
-        if lower is not None:
-            estimate = lower if estimate < lower else estimate
-        if upper is not None:
-            estimate = upper if estimate > upper else estimate
-        out[i] = estimate
+            room_above = room(upper - predicted, f32(0), t, at(inverse, i), tolerance)
+        pulse = pulse_of(u, room_below, room_above, neuron)
+        size = i32(pulse).view(f32)
+        out[i] = bounded(size * at(unit, i) + predicted, lower, upper)
         if pulses is not None:
             pulses[i] = pulse
+        if rest is not None:
+            rest[0][i] = size
+            rest[1][i] = m - size * at(threshold, i)
     return largest
+
+
+@compiled()
+def fire_again(held, out, pulses, rest, t, shrink, unit, scales, lower, upper, neuron):
+    """The next pulses of the same step; whether there were any."""
+    num_levels, _, below, _ = neuron
+    threshold, to_level, inverse = scales
+    sent, left = rest
+    tolerance = f32(2.0 ** -(num_levels + 9))
+    most_below = i32(below)
+    fired = i32(0)
+    for i in range(sent.size):
+        predicted = held[i] * shrink
+        room_below, room_above = most_below, ONE
+        if lower is not None:
+            room_below = min(room_below, room(predicted - lower, sent[i], t, at(inverse, i), tolerance))
+        if upper is not None:
+            room_above = room(upper - predicted, -sent[i], t, at(inverse, i), tolerance)
+        pulse = pulse_of(left[i] * at(to_level, i), room_below, room_above, neuron)
+        size = i32(pulse).view(f32)
+        total = sent[i] + size
+        out[i] = bounded(total * at(unit, i) + predicted, lower, upper)
+        sent[i] = total
+        left[i] -= size * at(threshold, i)
+        fired |= pulse
+        if pulses is not None:
+            pulses[i] = pulse
+    return fired != 0
 
 
 @compiled()
@@ -271,30 +318,36 @@ def locate(row, geometry, offsets):
 
 
 @compiled()
-def count(pulses, estimates, k, worker, offsets, part, p, counting):
-    """Add a block's spikes at step k, and the estimates after it, to what this worker counted; p is its first neuron's
-    number on the way."""
-    fan_out, fan_stride, totals, along, held, size, inside, places, num_steps = counting
+def count(pulses, j, k, worker, offsets, part, p, counting):
+    """Add a block's pulses number j of step k to what this worker counted; p is its first neuron's number on the way."""
+    fan_out, fan_stride, totals, along, _, size, inside, places, num_steps, burst = counting
     weights = block(fan_out, offsets[FAN_OUT] + part * fan_stride, pulses.size, np.int64(0))
-    sums = block(totals, 2 * (worker * num_steps + k), 2, np.int64(0))
+    sums = block(totals, (burst + 1) * (worker * num_steps + k), burst + 1, np.int64(0))
     number = np.int64(count_all(pulses))
-    sums[0] += number
-    sums[1] += number * weights[0] if fan_stride == 0 else count_weighted(pulses, weights)
+    sums[j] += number
+    sums[burst] += number * weights[0] if fan_stride == 0 else count_weighted(pulses, weights)
     if along != 0:
-        first = (worker * num_steps + k) * places
-        count_along(pulses, along, first, p, size, inside)
-        count_along(estimates, held, first, p, size, inside)
+        count_along(pulses, along, (worker * num_steps + k) * places, p, size, inside)
 
 
 @compiled()
-def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half):
+def count_held(estimates, k, worker, p, counting):
+    """The same for the estimates after step k that are not zero."""
+    _, _, _, _, held, size, inside, places, num_steps, _ = counting
+    if held != 0:
+        count_along(estimates, held, (worker * num_steps + k) * places, p, size, inside)
+
+
+@compiled()
+def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, burst):
     """All steps of a range of units, a unit being a row or the part of a long one that fits the cache."""
     num_steps, start, input_step, output_step, run, length, num_scales = layout
     inputs, outputs, state, table, scratch = places
     # of this worker: nothing held, inputs of halves, outputs (two, in turns) that cannot be written at once, pulses,
-    # and θ/t of each step. What overwrites its input goes by way of scratch: a loop with aliases is not vectorised.
-    silent = worker * (5 + num_steps) * length
-    wide, narrower, fired, units_t = silent + length, silent + 2 * length, silent + 4 * length, silent + 5 * length
+    # what a burst has sent and has left, and θ/t of each step. What overwrites its input goes by way of scratch: a loop
+    # with aliases is not vectorised.
+    silent = worker * (7 + num_steps) * length
+    wide, narrower, fired, units_t = silent + length, silent + 2 * length, silent + 4 * length, silent + 7 * length
     block(scratch, silent, length, f32(0))[:] = 0
     offsets = np.zeros(geometry.shape[0], np.int64)
     lowest = None if lower is None else f32(lower)
@@ -305,12 +358,14 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
         locate(unit // parts, geometry, offsets)
         part = unit % parts * length
         n = min(length, run - part)
+        p = unit // parts * run + part
         first = offsets[SCALES] + (0 if vector is None else part)
         scales = scales_at(table, first, num_scales, n, vector)
         if first != filled:
             fill_units(scratch, units_t, length, num_steps, start, scales[0])
             filled = first
         held = block(scratch, silent, n, f32(0)) if state == 0 else block(state, offsets[STATE] + part, n, f32(0))
+        rest = rest_at(scratch, fired + length, length, n, burst)
         for k in range(num_steps):
             here = k * input_step + offsets[INPUT] + part
             there = k * output_step + offsets[OUTPUT] + part
@@ -324,16 +379,17 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
             t = f32(start + k)
             shrink = f32((start + k - 1) / (start + k)) if neuron[3] else f32(1)
             unit_t = unit_at(scratch, units_t + k * length, n, scales[0], t)
-            if levels is None:
-                bits = fire(x, held, y, None, t, shrink, unit_t, scales, lowest, highest, neuron)
-            else:
-                pulses = block(scratch, fired, n, i32(0))
-                bits = fire(x, held, y, pulses, t, shrink, unit_t, scales, lowest, highest, neuron)
-                if levels != 0:
-                    to_levels(pulses, block(levels, there, n, np.int8(0)))
-                if counting is not None:
-                    count(pulses, y, k, worker, offsets, part, unit // parts * run + part, counting)
+            pulses = None if levels is None else block(scratch, fired, n, i32(0))
+            bits = fire(x, held, y, pulses, rest, t, shrink, unit_t, scales, lowest, highest, neuron)
             largest = max(largest, bits)
+            note(pulses, 0, k, worker, offsets, part, p, there, levels, counting)
+            if burst is not None:
+                for j in range(1, burst[0]):
+                    if not fire_again(held, y, pulses, rest, t, shrink, unit_t, scales, lowest, highest, neuron):
+                        break
+                    note(pulses, j, k, worker, offsets, part, p, there + j * burst[1], levels, counting)
+            if counting is not None:
+                count_held(y, k, worker, p, counting)
             if half is not None:
                 narrow(y, block(outputs, there, n, np.int16(0)), half)
             elif aside:
@@ -342,12 +398,36 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
     return largest > EXPONENT
 
 
+def rest_at(scratch: int, offset: int, length: int, n: int, burst: Any) -> Any:
+    """Where a block notes what its bursts have sent, and have left to send; None where there are none."""
+
+
+@overload(rest_at)
+def _rest_at(scratch, offset, length, n, burst):
+    if isinstance(burst, types.NoneType):
+        return lambda scratch, offset, length, n, burst: None
+    return lambda scratch, offset, length, n, burst: (
+        block(scratch, offset, n, f32(0)),
+        block(scratch, offset + length, n, f32(0)),
+    )
+
+
+@compiled()
+def note(pulses, j, k, worker, offsets, part, p, there, levels, counting):
+    """Write down the levels of a block's pulses number j, and count them."""
+    if levels is not None:
+        if levels != 0:
+            to_levels(pulses, block(levels, there, pulses.size, np.int8(0)))
+        if counting is not None:
+            count(pulses, j, k, worker, offsets, part, p, counting)
+
+
 @compiled(parallel=True)
-def spread(workers, num_units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half):
+def spread(workers, num_units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, burst):
     """`work` on several threads, each taking one stretch of the units."""
     found = np.zeros(workers, np.bool_)
     for i in prange(workers):
         me = np.int64(i)
         units = (me * num_units // workers, (me + 1) * num_units // workers)
-        found[i] = work(me, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half)
+        found[i] = work(me, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, burst)
     return found.any()

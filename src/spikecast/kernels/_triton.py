@@ -46,15 +46,16 @@ def load_beside(table, at, column, here, vector: tl.constexpr):
 
 
 @triton.jit
-def fire(x, estimate, t, scales, neuron, signed: tl.constexpr, rate: tl.constexpr):
-    """One step: the estimates after it, the bits of the pulses, and those of |u|; above inf's, a potential is NaN."""
+def room(distance, sent, t, inverse, tolerance):
+    """The bits of the largest pulse that a distance to a bound lets through, after what was sent away from it."""
+    return (distance * t * inverse + sent + tolerance).to(tl.int32, bitcast=True) & SIGNED_EXPONENT
+
+
+@triton.jit
+def fire(m, sent, predicted, t, scales, neuron, signed: tl.constexpr):
+    """One pulse: its bits, and those of |u|; above inf's, a potential is NaN. `sent` is what the burst sent before."""
     threshold, to_level, inverse = scales
     smallest, tolerance, potential, lower, upper = neuron
-    unit = tl.div_rn(threshold, t)
-    predicted = estimate * tl.div_rn(t - 1.0, t) if rate else estimate
-    m = (x - predicted) * t
-    if potential is not None:
-        m = m + threshold * potential
     bits = (m * to_level).to(tl.int32, bitcast=True)
     magnitude = bits & MAGNITUDE
     negative = bits < 0
@@ -63,18 +64,24 @@ def fire(x, estimate, t, scales, neuron, signed: tl.constexpr, rate: tl.constexp
     if not signed:
         power = tl.where(negative, 0, power)
     if lower is not None:
-        space = ((predicted - lower) * t * inverse + tolerance).to(tl.int32, bitcast=True) & SIGNED_EXPONENT
+        space = room(predicted - lower, sent, t, inverse, tolerance)
         power = tl.where(negative, tl.minimum(power, space), power)
     if upper is not None:
-        space = ((upper - predicted) * t * inverse + tolerance).to(tl.int32, bitcast=True) & SIGNED_EXPONENT
+        space = room(upper - predicted, -sent, t, inverse, tolerance)
         power = tl.where(negative, power, tl.minimum(power, space))
-    pulse = tl.where(power >= smallest, power | (bits & SIGN), 0)
-    estimate = pulse.to(tl.float32, bitcast=True) * unit + predicted
+    return tl.where(power >= smallest, power | (bits & SIGN), 0), magnitude
+
+
+@triton.jit
+def received(sent, predicted, unit, neuron):
+    """The estimate once a burst has arrived, without the tolerance by which it may have overshot."""
+    smallest, tolerance, potential, lower, upper = neuron
+    estimate = sent * unit + predicted
     if lower is not None:
         estimate = tl.where(estimate < lower, lower, estimate)
     if upper is not None:
         estimate = tl.where(estimate > upper, upper, estimate)
-    return estimate, pulse, magnitude
+    return estimate
 
 
 @triton.jit
@@ -97,7 +104,7 @@ def narrow(estimate, dtype: tl.constexpr, bfloat: tl.constexpr):
 
 @triton.jit
 def count_all(fired, weights, partial):
-    """Note how many of a tile fired, and their fan-outs; returns where the next step's go."""
+    """Note how many of a tile fired, and their fan-outs; returns where the next pulses' go."""
     tl.store(partial + tl.program_id(0), tl.reduce(fired.to(tl.int64), None, add))
     partial += tl.num_programs(0)
     tl.store(partial + tl.program_id(0), tl.reduce(tl.where(fired, weights, 0), None, add))
@@ -119,7 +126,7 @@ def count_along(fired, along, row, place, is_row, vector: tl.constexpr):
         tl.atomic_add(along + row, tl.reduce(fired.to(tl.int32), 1, add), mask=is_row, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["num_steps", "start", "rows"])  # no other kernel for other numbers of these
+@triton.jit(do_not_specialize=["num_steps", "start", "rows", "burst"])  # no other kernel for other numbers of these
 def encode(
     places,
     counting,
@@ -129,6 +136,7 @@ def encode(
     strides,
     geometry,
     neuron,
+    burst,
     signed: tl.constexpr,
     rate: tl.constexpr,
     bfloat: tl.constexpr,  # bfloat16 is given as its bits: not every device, nor the interpreter, rounds to it
@@ -140,7 +148,7 @@ def encode(
     """All steps of a tile of neurons, whose estimates stay in registers; a place that is None leaves its work out."""
     inputs, outputs, state, table, levels, flag = places
     fan_out, partial, along, held, along_step, summed, inside = counting
-    input_step, output_step, run, num_scales = strides
+    input_step, output_step, burst_step, run, num_scales = strides
     sizes, input_strides, output_strides, state_strides, table_strides, fan_strides = geometry
     program, parts = tl.program_id(0), (run + tile_columns - 1) // tile_columns
     # 64 bits: a step may have more neurons than 32 can number
@@ -165,18 +173,30 @@ def encode(
         x = tl.load(inputs + read, mask=here, other=0)
         x = (x.to(tl.int32) << 16).to(tl.float32, bitcast=True) if bfloat else x.to(tl.float32)
         t = (start + k).to(tl.float32)
-        estimate, pulse, magnitude = fire(x, estimate, t, (threshold, to_level, inverse), neuron, signed, rate)
-        largest = tl.maximum(largest, magnitude)
+        predicted = estimate * tl.div_rn(t - 1.0, t) if rate else estimate
+        m = (x - predicted) * t
+        if neuron[2] is not None:
+            m = m + threshold * neuron[2]
+        sent = tl.full((tile_rows, tile_columns), 0.0, tl.float32)
+        for j in range(burst):
+            pulse, magnitude = fire(m, sent, predicted, t, (threshold, to_level, inverse), neuron, signed)
+            largest = tl.maximum(largest, magnitude)
+            size = pulse.to(tl.float32, bitcast=True)
+            sent += size
+            m -= size * threshold
+            if levels is not None:
+                tl.store(levels + write + j * burst_step, to_levels(pulse), mask=here)
+            if fan_out is not None:
+                fired = (pulse != 0) & here  # an initial potential fires where there is no neuron
+                partial = count_all(fired, weights, partial)
+                if along is not None:
+                    count_along(fired, along, row, place, is_row, vector[2])
+        estimate = received(sent, predicted, tl.div_rn(threshold, t), neuron)
         tl.store(outputs + write, narrow(estimate, outputs.dtype.element_ty, bfloat), mask=here)
         if levels is not None:
-            tl.store(levels + write, to_levels(pulse), mask=here)
             levels += output_step
-        if fan_out is not None:
-            fired = (pulse != 0) & here  # an initial potential fires where there is no neuron
-            partial = count_all(fired, weights, partial)
-            if along is not None:
-                count_along(fired, along, row, place, is_row, vector[2])
-                count_along((estimate != 0) & here, held, row, place, is_row, vector[2])
-                along, held = along + along_step, held + along_step
+        if along is not None:
+            count_along((estimate != 0) & here, held, row, place, is_row, vector[2])
+            along, held = along + along_step, held + along_step
         inputs, outputs = inputs + input_step, outputs + output_step
     tl.store(flag + (largest & 0), 1, mask=largest > EXPONENT)  # whoever met a NaN writes the same

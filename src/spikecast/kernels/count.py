@@ -25,8 +25,8 @@ class Count(NamedTuple):
 class Counts(NamedTuple):
     """What was counted at each step.
 
-    fired     spikes, int64 [T]
-    weighted  spikes times their fan-out, int64 [T]
+    fired     spikes, int64 [T, burst]: first ones of a burst, second ones, ...
+    weighted  all of them times their fan-out, int64 [T]
     along     spikes along the axis, int64 [T, ...] without the axis
     held      the same of estimates other than zero, after the step
     """
@@ -46,14 +46,15 @@ class Encoded(NamedTuple):
 
 
 def count_levels(levels: Tensor, estimates: Tensor, count: Count) -> Counts:
-    """The counts of levels and estimates [T, ...] that are at hand: the definition, and the way without a kernel."""
-    fan_out, axis = resolve(count, levels[0])
+    """The counts of levels [T, burst, ...] and estimates [T, ...]: the definition, and the way without a kernel."""
+    fan_out, axis = resolve(count, estimates[0])
     fired = levels != 0
-    number = fired.reshape(len(levels), -1).sum(1)
-    weighted = torch.where(fired, fan_out, 0).reshape(len(levels), -1).sum(1)
+    number = fired.flatten(2).sum(2) if fired.dim() > 2 else fired.long()
+    pulses = fired.sum(1)
+    weighted = (pulses * fan_out).reshape(len(levels), -1).sum(1)
     if axis is None:
         return Counts(number, weighted, None, None)
-    return Counts(number, weighted, fired.sum(1 + axis), (estimates != 0).sum(1 + axis))
+    return Counts(number, weighted, pulses.sum(1 + axis), (estimates != 0).sum(1 + axis))
 
 
 def resolve(count: Count, step: Tensor) -> tuple[Tensor, int | None]:

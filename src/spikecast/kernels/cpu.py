@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spikecast.kernels import _loops
 from spikecast.kernels.count import Count, Counts, Encoded
-from spikecast.kernels.layout import Walk, arranged, in_place
+from spikecast.kernels.layout import Walk, arranged, empty_levels, in_place
 from spikecast.kernels.operands import operands
 from spikecast.theory import firing
 from spikecast.theory.neuron import Neuron
@@ -47,9 +47,9 @@ def encode(
     scales = arranged(_scales(threshold, neuron.firing_boundary), way.broadcast[0], len(inner))
     reuse = way.copy_input or (overwrite and way.output_strides == inputs.stride())
     outputs = inputs if reuse else inputs.new_empty_strided(shape, way.output_strides)
-    levels = inputs.new_empty_strided(shape, way.output_strides, dtype=torch.int8) if want_levels else None
+    levels = empty_levels(outputs, neuron.burst) if want_levels else None
     work = Work(way, shape[0], inputs.numel())
-    counter = None if fan_out is None else Counter(fan_out, axis, way, shape, work.workers)
+    counter = None if fan_out is None else Counter(fan_out, axis, way, shape, work.workers, neuron.burst)
     has_nan = work.run(
         (shape[0], start, inputs.stride(0), outputs.stride(0), way.run, work.length, scales.numel() // 3),
         tuple(0 if x is None else x.data_ptr() for x in (inputs, outputs, held, scales, work.scratch)),
@@ -61,6 +61,7 @@ def encode(
         levels.data_ptr() if levels is not None else None if counter is None else 0,
         None if counter is None else counter.pointers,
         IS_FLOAT16[inputs.dtype],
+        (neuron.burst, inputs.numel()) if neuron.burst > 1 else None,
     )
     if has_nan:
         firing.refuse_nan(torch.tensor(math.nan))
@@ -77,7 +78,7 @@ class Work:
         self.units = math.prod(way.sizes) * parts
         workers = min(torch.get_num_threads(), _most_threads, self.units, size // GRAIN)
         self.workers = workers if workers > 1 and os.getpid() == _home else 1
-        self.scratch = torch.empty(self.workers * (5 + steps) * self.length, dtype=torch.float32, device="cpu")
+        self.scratch = torch.empty(self.workers * (7 + steps) * self.length, dtype=torch.float32, device="cpu")
 
     def run(self, *args: Any) -> bool:
         """The loops; whether a potential was NaN."""
@@ -112,10 +113,12 @@ def _geometry(way: Walk) -> Any:
 class Counter:
     """Where the workers count, each for itself."""
 
-    def __init__(self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], workers: int) -> None:
+    def __init__(
+        self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], workers: int, burst: int
+    ) -> None:
         how, steps, inner = way.broadcast[1], shape[0], shape[1:]
         self.fan_out = arranged(fan_out.unsqueeze(0), how, len(inner))  # kept: the loops have its address only
-        self.totals = fan_out.new_zeros((workers, steps, 2))
+        self.totals = fan_out.new_zeros((workers, steps, burst + 1))
         self.along: Tensor | None = None  # spikes, and estimates that are not zero
         self.put = partial(in_place, way=way, inner=inner, axis=axis or 0)
         size, inside = way.summed
@@ -131,9 +134,10 @@ class Counter:
             inside,
             places,
             steps,
+            burst,
         )
 
     def counts(self) -> Counts:
         along, held = (None, None) if self.along is None else self.put(self.along.sum(1))
-        fired, weighted = self.totals.sum(0).unbind(1)
-        return Counts(fired, weighted, along, held)
+        totals = self.totals.sum(0)
+        return Counts(totals[:, :-1], totals[:, -1], along, held)

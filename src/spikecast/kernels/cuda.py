@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spikecast.kernels import _triton
 from spikecast.kernels.count import Count, Counts, Encoded
-from spikecast.kernels.layout import Walk, arranged, in_place
+from spikecast.kernels.layout import Walk, arranged, empty_levels, in_place
 from spikecast.kernels.operands import operands
 from spikecast.theory import firing
 from spikecast.theory.neuron import Neuron
@@ -40,9 +40,9 @@ def encode(
     table = torch.stack(firing.scales_of(threshold.detach(), neuron.firing_boundary, torch.float32))
     table = arranged(table, way.broadcast[0], len(inner))
     outputs = inputs.new_empty_strided(shape, way.output_strides)
-    levels = inputs.new_empty_strided(shape, way.output_strides, dtype=torch.int8) if want_levels else None
+    levels = empty_levels(outputs, neuron.burst) if want_levels else None
     tile = tile_of(math.prod(way.sizes), way.run)
-    counter = None if fan_out is None else Counter(fan_out, axis, way, shape, tile.programs)
+    counter = None if fan_out is None else Counter(fan_out, axis, way, shape, tile.programs, neuron.burst)
     has_nan = inputs.new_zeros(1, dtype=torch.int32)
     bfloat = inputs.dtype == torch.bfloat16
     source, target = (x.view(torch.int16) if bfloat else x for x in (inputs, outputs))
@@ -53,9 +53,10 @@ def encode(
             shape[0],
             start,
             math.prod(way.sizes),
-            (inputs.stride(0), outputs.stride(0), way.run, table.numel() // 3),
+            (inputs.stride(0), outputs.stride(0), inputs.numel(), way.run, table.numel() // 3),
             _geometry(way),
             _constants(neuron),
+            neuron.burst,
             signed=neuron.signed,
             rate=neuron.coding == "rate",
             bfloat=bfloat,
@@ -74,9 +75,11 @@ def encode(
 class Counter:
     """Where the programs count: each has its own sums of fan-outs, and they share what is counted along an axis."""
 
-    def __init__(self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], programs: int) -> None:
+    def __init__(
+        self, fan_out: Tensor, axis: int | None, way: Walk, shape: tuple[int, ...], programs: int, burst: int
+    ) -> None:
         self.fan_out = arranged(fan_out.unsqueeze(0), way.broadcast[1], len(shape) - 1)
-        self.partial = fan_out.new_empty((shape[0], 2, programs))
+        self.partial = fan_out.new_empty((shape[0], burst, 2, programs))
         self.along: Tensor | None = None
         if axis is not None:
             kept = (shape[0], math.prod(shape[1:]) // way.summed[0])
@@ -91,8 +94,8 @@ class Counter:
     def counts(self) -> Counts:
         put = partial(in_place, way=self.way, inner=self.inner, axis=self.axis)
         along, held = (None, None) if self.along is None else put(self.along.long())
-        fired, weighted = self.partial.sum(2).unbind(1)
-        return Counts(fired, weighted, along, held)
+        fired, weighted = self.partial.sum(3).unbind(2)
+        return Counts(fired, weighted.sum(1), along, held)
 
 
 class Tile(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 MIN_RUN = 256  # shorter rows are worth lengthening,
@@ -186,3 +187,11 @@ def in_place(counts: Tensor, way: Walk, inner: Shape, axis: int) -> Tensor:
     apart = counts.reshape(*counts.shape[:-1], *(inner[d] for d in kept))
     apart = apart.permute(*range(lead), *(lead + kept.index(d) for d in sorted(kept)))
     return apart.reshape(*counts.shape[:-1], *(size for d, size in enumerate(inner) if d != axis))
+
+
+def empty_levels(outputs: Tensor, burst: int) -> Tensor:
+    """Room for levels [T, burst, ...], all silent; the pulses of one number lie in memory as the outputs do."""
+    levels = outputs.new_empty_strided(
+        (burst, *outputs.shape), (outputs.numel(), *outputs.stride()), dtype=torch.int8
+    )
+    return (levels.zero_() if burst > 1 else levels).movedim(0, 1)

@@ -74,7 +74,7 @@ def _remedy(site: SiteAgreement) -> str:
         return f"{site.clipped[-1]:.1%} of its neurons are clipped; give it a larger threshold (threshold_scale)"
     if site.silent[-1] > HIGH and site.own[-1] > 0.5 * site.own[0]:
         return f"{site.silent[-1]:.1%} of its neurons are too small to fire; give it more levels (num_levels)"
-    return "it is still getting closer; give it more steps (num_steps), or more levels"
+    return "it is still getting closer; give it more steps (num_steps), more spikes a step (burst), or more levels"
 
 
 @dataclass
@@ -105,16 +105,17 @@ class _Comparison:
         threshold = self.network.threshold(site)
         assert out.levels is not None
         reach = [
-            1.0 if neuron.coding == "rate" else sum(1 / k for k in range(1, t + i + 1)) for i in range(len(inputs))
+            neuron.burst * (1.0 if neuron.coding == "rate" else sum(1 / k for k in range(1, t + i + 1)))
+            for i in range(len(inputs))
         ]
-        for i, (x, estimate, level) in enumerate(zip(inputs, out.estimates, out.levels, strict=True)):
+        for i, (x, estimate, levels) in enumerate(zip(inputs, out.estimates, out.levels, strict=True)):
             exact = self.network.exact(site, x)
             parts = (
                 (estimate - target).double().square(),
                 (estimate - exact).double().square(),
                 target.abs() > reach[i] * threshold * (1 + 1e-5),
                 (estimate == 0) & (target != 0),
-                level != 0,
+                levels[0] != 0,  # the first of a burst
             )
             own.steps[:, t - 1 + i] += torch.stack([part.sum().double().cpu() for part in parts])
         if t == 1:

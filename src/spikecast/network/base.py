@@ -161,7 +161,7 @@ class Network(nn.Module, ABC):
     def record(
         self, *args: Any, sites: Sequence[str] | None = None, num_steps: int | None = None, **kwargs: Any
     ) -> dict[str, Recorded]:
-        """Estimates and signed level indices of the named sites (all, unless named), each [T, ...].
+        """Estimates [T, ...] and signed level indices [T, burst, ...] of the named sites (all, unless named).
 
         Of a region that the model calls several times in a step, the first call is recorded.
         """

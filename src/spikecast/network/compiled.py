@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @torch.library.custom_op("spikecast::encode", mutates_args=())
 def _encode(
-    inputs: Tensor, threshold: Tensor, coding: str, levels: int, signed: bool, numbers: Sequence[float]
+    inputs: Tensor, threshold: Tensor, coding: str, levels: int, burst: int, signed: bool, numbers: Sequence[float]
 ) -> Tensor:
     boundary, potential, lower, upper = numbers
-    neuron = Neuron(coding, levels, signed, boundary, potential, lower, upper)  # type: ignore[arg-type]
+    neuron = Neuron(coding, levels, burst, signed, boundary, potential, lower, upper)  # type: ignore[arg-type]
     return encode(inputs, threshold, neuron).estimates
 
 
@@ -71,7 +71,7 @@ def _compiled(network: SpikingNetwork, program: Program, tensors: Sequence[Tenso
     def neuron(site: str, steps: Tensor) -> Tensor:
         n = network.neurons[site]
         numbers = [n.firing_boundary, n.initial_potential, n.lower, n.upper]
-        made: Tensor = _encode(steps, network.threshold(site), n.coding, n.num_levels, n.signed, numbers)
+        made: Tensor = _encode(steps, network.threshold(site), n.coding, n.num_levels, n.burst, n.signed, numbers)
         return made
 
     def whole(*inputs: Tensor) -> list[Tensor]:

@@ -179,9 +179,9 @@ class SpikingNetwork(Network):
             for name, value in program.tensors.items()
         }
 
-    def execution(self, program: Program, *, moving_inputs: bool = False) -> Execution:
-        """A new run of one of its graphs."""
-        return Execution(program, self.tensors_of(program), moving_inputs=moving_inputs)
+    def execution(self, program: Program, *, moving_inputs: bool = False, overwrite: bool = True) -> Execution:
+        """A new run of one of its graphs; one that gradients are asked of must not overwrite values."""
+        return Execution(program, self.tensors_of(program), moving_inputs=moving_inputs, overwrite=overwrite)
 
     def _started(self, call: Call) -> tuple[Plan, Execution]:
         plan, tensors = self.prepare_call(*call)
@@ -236,7 +236,7 @@ class SpikingNetwork(Network):
 
     def extra_repr(self) -> str:
         c = self.config
-        return f"{len(self.sites)} sites, {c.coding} coding, n={c.num_levels}, T={c.num_steps}"
+        return f"{len(self.sites)} sites, {c.coding} coding, n={c.num_levels}, burst={c.burst}, T={c.num_steps}"
 
 
 class _Tensors(nn.Module):
@@ -264,6 +264,7 @@ def neuron_of(site: Site, config: Config) -> Neuron:
     return Neuron(
         coding=own.coding,
         num_levels=own.num_levels,
+        burst=own.burst,
         signed=own.signed,
         firing_boundary=own.firing_boundary,
         initial_potential=own.initial_potential,

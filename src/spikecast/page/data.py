@@ -76,7 +76,7 @@ class Trace:
 
     activations  [sample][neuron] of the ANN
     estimates    [sample][step][neuron]
-    levels       [sample][step][neuron]: 0 silent, ±1 the largest level
+    levels       [sample][step][neuron][spike of the burst]: 0 silent, ±1 the largest level
     """
 
     site: str
@@ -84,7 +84,7 @@ class Trace:
     shown: list[int]
     activations: list[list[float]]
     estimates: list[list[list[float]]]
-    levels: list[list[list[int]]]
+    levels: list[list[list[list[int]]]]
 
 
 @dataclass(frozen=True)

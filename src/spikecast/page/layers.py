@@ -37,7 +37,7 @@ def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[La
                     scope=node.scope,
                     kind=kind,
                     role=role,
-                    neurons=int(line["updates"][0]) // samples if site else None,
+                    neurons=int(line["neurons"][0]) // samples if site else None,
                     macs=None if row["macs"] is None else row["macs"] // samples,
                     theta=None
                     if theta is None

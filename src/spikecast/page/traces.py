@@ -42,10 +42,10 @@ def traces(network: SpikingNetwork, call: Call, samples: int) -> list[Trace]:
 
 
 def _trace(site: str, axis: int | None, activation: Tensor, estimates: Tensor, levels: Tensor, samples: int) -> Trace:
-    # [B, neurons], [T, B, neurons]; without a batch axis all is one sample
+    # [B, neurons], [T, B, neurons], [T, burst, B, neurons]; without a batch axis all is one sample
     a, e, s = (
         x.movedim(axis + over, over).flatten(over + 1) if axis is not None else x.flatten(over).unsqueeze(over)
-        for x, over in ((activation, 0), (estimates, 1), (levels, 1))
+        for x, over in ((activation, 0), (estimates, 1), (levels, 2))
     )
     shown = _spread(a.shape[1], MOST_NEURONS)
     a, e, s = (x[..., :samples, :][..., shown] for x in (a, e, s))
@@ -55,7 +55,7 @@ def _trace(site: str, axis: int | None, activation: Tensor, estimates: Tensor, l
         shown,
         [_rounded(row) for row in a],
         [[_rounded(step) for step in sample] for sample in e.transpose(0, 1)],
-        s.transpose(0, 1).tolist(),
+        s.permute(2, 0, 3, 1).tolist(),
     )
 
 

@@ -185,6 +185,7 @@ class Neuron(Record, frozen=True):
     threshold: str
     coding: Coding
     num_levels: int
+    burst: int
     signed: bool
     firing_boundary: float
     initial_potential: float

@@ -8,6 +8,7 @@ because the factor is rounded once, before any of them looks at u.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -109,6 +110,17 @@ def fire_one_hot(u: Tensor, num_levels: int) -> Tensor:
     events = comparators.clone()
     events[..., 1:] &= ~comparators[..., :-1]
     return events.flatten(-2)
+
+
+def fire_burst(
+    form: Callable[[Tensor, int], Tensor], u: Tensor, num_levels: int, burst: int, boundary: float = EDGE
+) -> Tensor:
+    """A form in `burst` passes, [burst, ...]: each fires on what the passes before have left of u."""
+    passes = []
+    for _ in range(burst):
+        passes.append(form(u, num_levels))
+        u = u - level_value(fire_exponent(u, num_levels), u.dtype) * (EDGE / boundary)
+    return torch.stack(passes)
 
 
 def level_value(levels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -1,4 +1,7 @@
-"""A spiking neuron: it sends its receivers the nearest level of what they are still missing (Thm 4.4).
+"""A spiking neuron: it sends its receivers the nearest levels of what they are still missing (Thm 4.4).
+
+The paper's neuron sends one spike a step. With bursts it sends up to `burst` of them, each the nearest level of what the
+ones before have left over.
 
 The value view (`encode`) has one state, the estimate r_out its receivers hold. The spike view (`spike_step`) keeps
 the paper's potentials and exchanges signals, as a chip would. They agree step by step.
@@ -25,6 +28,7 @@ class Neuron:
 
     coding: Coding = "differential"
     num_levels: int = 8
+    burst: int = 1
     signed: bool = True
     firing_boundary: float = 0.75
     initial_potential: float = 0.0
@@ -35,6 +39,7 @@ class Neuron:
         Config(  # the rules for these settings, and their messages, are the configuration's
             coding=self.coding,
             num_levels=self.num_levels,
+            burst=self.burst,
             signed=self.signed,
             firing_boundary=self.firing_boundary,
             initial_potential=self.initial_potential,
@@ -54,7 +59,7 @@ class Neuron:
 
 
 class Encoded(NamedTuple):
-    """What a neuron's receivers hold after each step, and the signed levels it fired if they were asked for."""
+    """What a neuron's receivers hold after each step; if asked for, the signed levels [T, burst, ...] it fired."""
 
     estimates: Tensor
     levels: Tensor | None
@@ -84,52 +89,64 @@ def encode(
     if estimate.shape != inputs.shape[1:]:
         raise DataError(f"state has shape {tuple(estimate.shape)}, one step of the inputs {tuple(inputs.shape[1:])}")
     estimates = inputs.new_empty(inputs.shape)
-    levels = inputs.new_empty(inputs.shape, dtype=torch.int8) if want_levels else None
-    for k in range(inputs.shape[0]):
-        estimate, pulse = step(inputs[k].to(dtype), estimate, start + k, scales, neuron)
+    num_steps, *inner = inputs.shape
+    levels = inputs.new_empty((num_steps, neuron.burst, *inner), dtype=torch.int8) if want_levels else None
+    for k in range(num_steps):
+        estimate, pulses = step(inputs[k].to(dtype), estimate, start + k, scales, neuron)
         estimates[k] = estimate
         if levels is not None:
-            levels[k] = firing.level_index(pulse)
+            levels[k] = firing.level_index(pulses)
     return Encoded(estimates, levels)
 
 
 def step(value: Tensor, estimate: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> tuple[Tensor, Tensor]:
-    """One step of the value view: r_in[t] and r_out[t-1] give r_out[t] and the pulse fired, in units of θ."""
+    """One step of the value view: r_in[t] and r_out[t-1] give r_out[t] and the pulses [burst, ...], in units of θ."""
     predicted = prediction(estimate, t, neuron.coding)
     potential = (value - predicted).mul_(t)
     if neuron.initial_potential:
         potential.add_(neuron.initial_potential * scales.threshold)
-    pulse = fire(potential, predicted, t, scales, neuron)
-    # θ/t first: scaling by a power of two is exact, so this is (pulse·θ)/t to the bit with a division per threshold.
-    # t is a tensor because CUDA turns division by a number into multiplication by its reciprocal.
+    pulses, _ = fire(potential, predicted, t, scales, neuron)
+    # θ/t first: scaling by a power of two is exact, so for one pulse this is (pulse·θ)/t to the bit with a division per
+    # threshold. t is a tensor because CUDA turns division by a number into multiplication by its reciprocal.
     unit = scales.threshold / torch.full_like(scales.threshold, t)
-    return _bounded((pulse * unit).add_(predicted), neuron), pulse
+    return _bounded((pulses.sum(0) * unit).add_(predicted), neuron), pulses
 
 
-def fire(potential: Tensor, predicted: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> Tensor:
-    """The pulse ±2**e (θ = 1) nearest to the potential m[t], or the largest that stays in the interval, or 0.
+def fire(potential: Tensor, predicted: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> tuple[Tensor, Tensor]:
+    """The pulses [burst, ...] of one step in units of θ, and what is left of the potential m[t] after them.
 
-    The paper's equations leave the interval out; without it negative inputs leak through a ReLU.
+    Each is the power of two nearest to what is left, or the largest that keeps the estimate in the interval, or 0; after
+    the first 0 a neuron is silent. The paper's equations leave the interval out; without it negative inputs leak
+    through a ReLU.
     """
-    u = potential * scales.to_level
-    firing.refuse_nan(u)
-    exponent = firing.nearest_exponent(u).clamp_(max=0)
-    negative = u < 0
-    if math.isfinite(neuron.lower):
-        room = _room(predicted - neuron.lower, t, scales, neuron)
-        exponent = torch.where(negative, torch.minimum(exponent, room), exponent)
-    if math.isfinite(neuron.upper):
-        room = _room(neuron.upper - predicted, t, scales, neuron)
-        exponent = torch.where(negative, exponent, torch.minimum(exponent, room))
-    silent = exponent <= -neuron.num_levels
-    if not neuron.signed:
-        silent |= negative
-    return firing.signed_power(exponent, u).masked_fill_(silent, 0.0)
+    sent = torch.zeros_like(potential)  # a sum of few powers of two: exact
+    pulses = potential.new_empty((neuron.burst, *potential.shape))
+    for pulse in pulses:
+        u = potential * scales.to_level
+        firing.refuse_nan(u)
+        exponent = firing.nearest_exponent(u).clamp_(max=0)
+        negative = u < 0
+        if math.isfinite(neuron.lower):
+            room = _room(predicted - neuron.lower, sent, t, scales, neuron)
+            exponent = torch.where(negative, torch.minimum(exponent, room), exponent)
+        if math.isfinite(neuron.upper):
+            room = _room(neuron.upper - predicted, -sent, t, scales, neuron)
+            exponent = torch.where(negative, exponent, torch.minimum(exponent, room))
+        silent = exponent <= -neuron.num_levels
+        if not neuron.signed:
+            silent |= negative
+        pulse.copy_(firing.signed_power(exponent, u).masked_fill_(silent, 0.0))
+        sent += pulse
+        potential = potential - pulse * scales.threshold
+    return pulses, potential
 
 
-def _room(distance: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> Tensor:
-    """The exponent of the largest pulse that a distance to a bound lets through at step t, landing on it included."""
-    return firing.floor_exponent((distance * t).mul_(scales.inverse).add_(neuron.tolerance))
+def _room(distance: Tensor, sent: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> Tensor:
+    """The exponent of the largest pulse that a distance to a bound lets through at step t, landing on it included.
+
+    `sent` are the pulses before it, in units of θ, counted as leading away from the bound.
+    """
+    return firing.floor_exponent((distance * t).mul_(scales.inverse).add_(sent).add_(neuron.tolerance))
 
 
 def _bounded(estimate: Tensor, neuron: Neuron) -> Tensor:
@@ -158,18 +175,19 @@ def rest_state(rest_in: Tensor, neuron: Neuron, threshold: Tensor) -> SpikeState
 def spike_step(
     signal_in: Tensor, state: SpikeState, t: int, threshold: Tensor, neuron: Neuron
 ) -> tuple[Tensor, SpikeState]:
-    """One step of the spike view: the signal x_in[t] gives the signal x_out[t], by the paper's recurrences (Thm 4.4).
+    """One step of the spike view by the paper's recurrences (Thm 4.4): the signal x_in[t] gives the pulses [burst, ...].
 
-    The potentials are redundant, v[t] = t·m_r[t+1] + v₀·θ; rate coding has no m_r.
+    They are in units of θ; their sum times θ is the signal x_out[t]. The potentials are redundant, v[t] = t·m_r[t+1] + v₀·θ; rate coding has no m_r.
     """
     scales = firing.scales_of(threshold, neuron.firing_boundary, signal_in.dtype)
     differential = neuron.coding == "differential"
     current = state.residual + signal_in if differential else signal_in
     potential = state.membrane + current
     predicted = prediction(state.estimate, t, neuron.coding)
-    signal_out = fire(potential, predicted, t, scales, neuron) * scales.threshold
-    return signal_out, SpikeState(
-        membrane=potential - signal_out,
+    pulses, left = fire(potential, predicted, t, scales, neuron)
+    signal_out = pulses.sum(0) * scales.threshold
+    return pulses, SpikeState(
+        membrane=left,
         residual=state.residual + (signal_in - signal_out) / t if differential else state.residual,
         estimate=_bounded(receive(state.estimate, signal_out, t, neuron.coding), neuron),
     )

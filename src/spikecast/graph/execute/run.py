@@ -25,10 +25,13 @@ _RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
 class Execution:
     """One input on its way through a program. `start` it once, then `advance` it as often as there are steps."""
 
-    def __init__(self, program: Program, tensors: Mapping[str, Tensor], *, moving_inputs: bool = False) -> None:
+    def __init__(
+        self, program: Program, tensors: Mapping[str, Tensor], *, moving_inputs: bool = False, overwrite: bool = True
+    ) -> None:
         self.program, self.tensors, self.metas = program, tensors, program.metas
         self.schedule = program.flow.schedule(moving_inputs)
         self.moving = self.schedule.moving
+        self.overwriting = self.schedule.overwriting if overwrite else frozenset[str]()  # gradients need all values
         self.moving_inputs = [i.name for i in program.inputs] if moving_inputs else []
         self.env: dict[str, Any] = {}
         self.outer: dict[str, int] = {}  # how often the batch repeats inside its axis, where that is not 1
@@ -149,7 +152,7 @@ class Execution:
             steps = value.unsqueeze(0).expand(fold, *value.shape)
         if source in self.outer:
             self.outer[node.name] = self.outer[source]
-        owned = node.name in self.schedule.overwriting
+        owned = node.name in self.overwriting
         env[node.name] = self.refold(node.name, observer.fire(node.kwargs["site"], steps, may_overwrite=owned))
 
     def _evaluate(self, node: Node, env: dict[str, Any], fold: int, whole: int) -> None:
@@ -159,7 +162,7 @@ class Execution:
             return
         args, kwargs = node.arguments(lambda ref: self._read(ref, env, fold), self.device)
         function = resolve(node.target)
-        if not once and node.name in self.schedule.overwriting and keeps_form((*args, *kwargs.values())):
+        if not once and node.name in self.overwriting and keeps_form((*args, *kwargs.values())):
             function = IN_PLACE[node.target]
         env[node.name] = function(*args, **kwargs)
         self._track_outer(node, env, whole)

@@ -80,7 +80,7 @@ class Energy:
     def spikes_per_neuron(self) -> list[float]:
         """Spikes of a neuron, up to and with each step, in the mean over all."""
         fired = sum((line["fired"] for line in self.tally.lines.values()), torch.zeros(self.tally.num_steps))
-        neurons = sum(int(line["updates"][0]) for line in self.tally.lines.values())
+        neurons = sum(int(line["neurons"][0]) for line in self.tally.lines.values())
         return [float(x) / max(neurons, 1) for x in fired.cumsum(0)]
 
     def _accumulates(self, line: Line) -> Tensor:
@@ -108,8 +108,8 @@ class Energy:
         found = []
         for name, line in self.tally.lines.items():
             own = [float(x) * 1e-12 / self.tally.samples for x in self._picojoules(line)]
-            is_site = "updates" in line.columns
-            updates = int(line["updates"][0]) if is_site else 0
+            is_site = "neurons" in line.columns
+            neurons = int(line["neurons"][0]) if is_site else 0
             found.append(
                 {
                     "op": name,
@@ -118,7 +118,7 @@ class Energy:
                     "macs": None if name in self.tally.uncounted else int(line["dense"].sum()),
                     "accumulates": self._accumulates(line).tolist(),
                     "joules": own,
-                    "firing_rate": [int(x) / max(updates, 1) for x in line["fired"]] if is_site else None,
+                    "firing_rate": [int(x) / max(neurons, 1) for x in line["fired"]] if is_site else None,
                 }
             )
         return found

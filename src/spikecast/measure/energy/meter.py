@@ -1,8 +1,9 @@
 """Counting what a run does, op by op and step by step, in whole numbers; the run itself is not changed.
 
 Spikes that a weighted op reads straight from a neuron are counted by the kernel that makes them. Spikes that are moved
-or averaged on the way are followed: the same ops move a tensor that says how many spikes each entry came from. No
-convolution is run to count, and no matrix product but one of a kind that `graph.fanout` does not know.
+or averaged on the way are followed: the same ops move a tensor that says how many spikes each entry came from, one for
+the first spikes of a burst, one for the second ones, and so on. What any of those reach is one event for each: an entry
+that is averaged costs as many events as the fullest neuron of its window has spikes. No convolution is run to count, and no matrix product but one of a kind that `graph.fanout` does not know.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spikecast.graph.flow import Operand
 from spikecast.graph.program import NEURON, Node, Ref, resolve
 from spikecast.graph.roles import ADDED
 from spikecast.kernels import Count, Counts, Encoded, encode
-from spikecast.measure.energy.spread import spread
+from spikecast.graph.spread import spread
 from spikecast.measure.energy.tally import Column, Tally
 from spikecast.measure.energy.wiring import summed_axis, wiring
 from spikecast.network.states import NeuronStates
@@ -45,7 +46,8 @@ class Meter(NeuronStates):
         self.watched = {*self.wires.weighted, *self.wires.moving, *self.wires.graded, *self.wires.followed}
         self.counts: dict[str, Counts] = {}  # by neuron, what its kernel counted in this pass
         self.levels: dict[str, Tensor] = {}
-        self.followed: dict[str, Tensor] = {}  # by value, how many spikes each entry came from; steps in the batch
+        # by value and number in the burst, how many spikes each entry came from; steps in the batch
+        self.followed: dict[str, list[Tensor]] = {}
         self.held: dict[tuple[str, int], Tensor] = {}  # by op and operand, what it held after the pass before
         tally.note_uncounted(self.prefix, [self.flow.by_name[name] for name in self.flow.uncounted])
 
@@ -67,8 +69,11 @@ class Meter(NeuronStates):
         )
         assert out.counts is not None
         self.counts[node.name] = out.counts
-        self._add(node, "fired", self.t, out.counts.fired)
-        self._add(node, "updates", self.t, [steps[0].numel()] * len(steps))
+        first, *further = out.counts.fired.unbind(1)
+        fired, neurons = sum(further, first), torch.full_like(first, steps[0].numel())
+        self._add(node, "fired", self.t, fired)
+        self._add(node, "neurons", self.t, neurons)
+        self._add(node, "updates", self.t, neurons + fired - first)
         if out.levels is not None:
             self.levels[node.name] = out.levels
         return out
@@ -80,9 +85,11 @@ class Meter(NeuronStates):
     def see(self, node: Node, value: Any, look_up: LookUp) -> None:
         """Count what an op has done."""
         if node.target == NEURON:
-            self.followed[node.name] = self.execution.refold(node.name, (self.levels.pop(node.name) != 0).float())
+            fired = (self.levels.pop(node.name) != 0).float().unbind(1)
+            self.followed[node.name] = [self.execution.refold(node.name, pulses) for pulses in fired]
         elif node.name in self.wires.moving:
-            self.followed[node.name] = spread(node, partial(self._followed, look_up))
+            burst = max(len(self.followed.get(name, ())) for name in node.inputs)
+            self.followed[node.name] = [spread(node, partial(self._followed, look_up, j)) for j in range(burst)]
         elif node.name in self.wires.graded:
             self._add_outputs(node, "graded", value, always=True)
         else:
@@ -107,14 +114,16 @@ class Meter(NeuronStates):
         """The steps of a value in front."""
         return self.execution.unfold(name, value, self.execution.fold)
 
-    def _followed(self, look_up: LookUp, ref: Ref) -> Any:
-        """How many spikes a value came from; what is no spikes is sent once, at the first step."""
+    def _followed(self, look_up: LookUp, j: int, ref: Ref) -> Any:
+        """How many spikes number j a value came from; what is no spikes is sent once, at the first step."""
         if ref.name in self.followed:
-            return self.followed[ref.name]
+            own = self.followed[ref.name]
+            return own[j] if j < len(own) else torch.zeros_like(own[0])
         value = look_up(ref)
         if not _is_float(value):
             return value
-        return self.execution.refold(ref.name, self._changes(self._steps(ref.name, value), None).float())
+        changes = self._changes(self._steps(ref.name, value), None).float()
+        return self.execution.refold(ref.name, changes if j == 0 else torch.zeros_like(changes))
 
     def _changes(self, steps: Tensor, before: Tensor | None) -> Tensor:
         """Where a value [t, ...] that is no spikes sends something: where it moves from what the receiver predicts."""
@@ -146,7 +155,7 @@ class Meter(NeuronStates):
             self._add(node, "dense", 1, [out.products // fold])
         if (node.name, operand) in self.wires.served:
             counts = self.counts[operand.name]
-            events = out.factor * (counts.fired if node.op == "aten.linear" else counts.weighted)
+            events = out.factor * (counts.fired.sum(1) if node.op == "aten.linear" else counts.weighted)
             self._add(node, "events", self.t, events)
             self._add(node, "spikes", self.t, events)
             return
@@ -155,11 +164,12 @@ class Meter(NeuronStates):
             taps = self._steps(operand.name, taps)[0]  # those of one step, which are those of all
         total = partial(_total, taps, out.factor)
         if operand.name in self.followed:
-            steps = self._steps(operand.name, self.followed[operand.name])
-            spikes = total(steps)
-            self._add(node, "spikes", self.t, spikes)
-            is_neuron = operand.name in self.wires.followed  # each entry is one spike at most
-            self._add(node, "events", self.t, spikes if is_neuron else total(steps != 0))
+            for pulses in self.followed[operand.name]:
+                steps = self._steps(operand.name, pulses)
+                spikes = total(steps)
+                self._add(node, "spikes", self.t, spikes)
+                is_neuron = operand.name in self.wires.followed  # each entry is one spike at most
+                self._add(node, "events", self.t, spikes if is_neuron else total(steps != 0))
         elif self._moves(node):
             steps = self._steps(operand.name, value)
             self._add(node, "analog", self.t, total(self._changes(steps, self.held.get((node.name, 0)))))
@@ -181,7 +191,7 @@ class Meter(NeuronStates):
         self._add(node, "two", self.t, pairs(sent, now_right) + new)
 
     def _factor(self, node: Node, index: int, operand: Operand, look_up: LookUp) -> tuple[Tensor, Tensor, Tensor]:
-        """What a factor sends, what it holds now, and what it held before: how many entries along the summed axis."""
+        """What a factor sends, what it holds now, and what it held before: how many along the summed axis."""
         if (node.name, operand) in self.wires.served:
             counts = self.counts[operand.name]
             assert counts.along is not None and counts.held is not None
@@ -189,8 +199,8 @@ class Meter(NeuronStates):
         else:
             steps = self._steps(operand.name, look_up(Ref(operand.name)))
             held = self.held.get((node.name, index + 2))
-            followed = self.followed.get(operand.name)
-            sent = self._changes(steps, held) if followed is None else self._steps(operand.name, followed) != 0
+            followed = [self._steps(operand.name, pulses) != 0 for pulses in self.followed.get(operand.name, ())]
+            sent = torch.stack(followed).sum(0) if followed else self._changes(steps, held)
             self.held[node.name, index + 2] = steps[-1].clone()
             now = steps != 0
             if node.op in UNIFORM and (axis := summed_axis(node, operand, steps.dim() - 1)) is not None:

@@ -19,8 +19,9 @@ from spikecast.graph.program import Node
 # biases      outputs that a bias is added to
 # graded      outputs of a graded unit
 # fired       spikes of a site
-# updates     neurons of a site
-Column = Literal["dense", "events", "spikes", "analog", "two", "biases", "graded", "fired", "updates"]
+# neurons     of a site
+# updates     of neurons: one for each spike, and one in a silent step
+Column = Literal["dense", "events", "spikes", "analog", "two", "biases", "graded", "fired", "neurons", "updates"]
 
 
 @dataclass

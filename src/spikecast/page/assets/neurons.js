@@ -14,22 +14,23 @@ function neuronRows() {
 const stepShown = (rows) => Math.min(state.step || Infinity, rows[0].estimates.length);
 
 function levelsUsed(rows) {
-  return Math.max(current().config.num_levels, 1, ...rows.flatMap((row) => row.levels.map(Math.abs)));
+  return Math.max(current().config.num_levels, 1, ...rows.flatMap((row) => row.levels.flat().map(Math.abs)));
 }
 function raster(rows, width) {
   const steps = rows[0].levels.length, high = 14, left = 4, bottom = 34, most = levelsUsed(rows);
-  const height = rows.length * high + bottom, column = (width - left) / steps, thick = Math.max(1.5, Math.min(9, column * 0.3)), t = stepShown(rows);
+  const burst = rows[0].levels[0].length, height = rows.length * high + bottom, column = (width - left) / steps, t = stepShown(rows);
+  const slot = column / (burst === 1 ? 1 : burst + 1), thick = Math.max(1.5, Math.min(9, slot * (burst === 1 ? 0.3 : 0.6)));
   const chart = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Spike raster" });
   chart.append(s("rect", { class: "band", x: left + (t - 1) * column, y: 0, width: column, height: rows.length * high }));
   rows.forEach((row, k) => {
     const middle = (k + 0.5) * high;
     chart.append(s("line", { class: "rowline", x1: left, x2: width, y1: middle, y2: middle }));
-    row.levels.forEach((level, i) => {
+    row.levels.forEach((pulses, i) => pulses.forEach((level, j) => {
       if (!level) return;
       const size = Math.max(2.5, (high / 2) * (1 - (Math.abs(level) - 1) / most));
-      const x = left + (i + 0.5) * column;
+      const x = left + (i + 0.5) * column + (j - (burst - 1) / 2) * slot;
       chart.append(s("line", { class: level > 0 ? "plus" : "minus", "stroke-width": thick, x1: x, x2: x, y1: middle, y2: level > 0 ? middle - size : middle + size }));
-    });
+    }));
     chart.append(s("rect", { class: "hit", x: 0, y: k * high, width, height: high, "data-k": k }));
   });
   for (const i of ticks(1, steps, Math.min(steps, width / 36)).filter(Number.isInteger)) {
@@ -69,7 +70,7 @@ function markNeuron(box, rows, k) {
   for (const node of box.querySelectorAll("[data-k]")) node.classList.toggle("on", Number(node.dataset.k) === k);
   const row = rows[k], t = stepShown(rows);
   byId("neuron-note").textContent = row
-    ? `Neuron ${count(row.number)}: activation ${significant(row.activation)}, estimate ${significant(row.estimates[t - 1])} after step ${t}; ${row.levels.filter(Boolean).length} spikes in ${row.levels.length} steps.`
+    ? `Neuron ${count(row.number)}: activation ${significant(row.activation)}, estimate ${significant(row.estimates[t - 1])} after step ${t}; ${row.levels.flat().filter(Boolean).length} spikes in ${row.levels.length} steps.`
     : "Point at a neuron to find it in both charts.";
 }
 function drawNeurons() {
@@ -80,7 +81,7 @@ function drawNeurons() {
   const left = raster(rows, width);
   const right = scatter(rows, width, Math.min(width, Number(left.getAttribute("height"))));
   box.replaceChildren(
-    h("figure", {}, h("figcaption", {}, h("b", {}, "Spikes"), `${rows.length} of ${count(trace().neurons)} neurons, largest activation on top. Up is a positive spike, down a negative one; longer is a larger of ${most} levels.`), left),
+    h("figure", {}, h("figcaption", {}, h("b", {}, "Spikes"), `${rows.length} of ${count(trace().neurons)} neurons, largest activation on top. Up is a positive spike, down a negative one; longer is a larger of ${most} levels.${rows[0].levels[0].length > 1 ? " Spikes of one burst stand side by side, the first on the left." : ""}`), left),
     h("figure", {}, h("figcaption", {}, h("b", {}, `Estimate after step ${t}`), `On the dashed line it equals the activation; pale lines show where it has been. Relative error of these neurons ${percent(relativeError(rows, t))}.`), right));
   markNeuron(box, rows, -1);
   box.onpointermove = (event) => markNeuron(box, rows, event.target.dataset && event.target.dataset.k !== undefined ? Number(event.target.dataset.k) : -1);
