@@ -17,6 +17,7 @@ from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
+from spikecast.network.anytime import Stop, anytime
 from spikecast.network.base import Network, StatesOf
 from spikecast.network.folded import run_in_chunks
 from spikecast.network.plan import Plan, Site
@@ -124,17 +125,8 @@ class SpikingNetwork(Network):
         plan, tensors = self.prepare_call(*call)
         return plan.program, [tensors]
 
-    def anytime(
-        self,
-        *args: Any,
-        confidence: float = 0.95,
-        stop: Callable[[Any, Any], Tensor] | None = None,
-        num_steps: int | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, Tensor]:
-        from spikecast.network.anytime import anytime
-
-        return anytime(self, (args, kwargs), confidence, stop, self.config.steps_or(num_steps))
+    def _anytime(self, call: Call, confidence: float, stop: Stop | None, total: int) -> tuple[Any, Tensor]:
+        return anytime(self, call, confidence, stop, total)
 
     def _record(self, call: Call, wanted: Sequence[str], total: int) -> dict[str, Recorded]:
         _, execution = self._started(call)
