@@ -19,7 +19,7 @@ from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
 from spikecast.network.anytime import Stop, anytime
 from spikecast.network.base import Network, StatesOf
-from spikecast.network.folded import run_in_chunks
+from spikecast.network.chunks import run_in_chunks
 from spikecast.network.plan import Plan, Site
 from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
