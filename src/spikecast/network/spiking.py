@@ -46,7 +46,7 @@ class SpikingNetwork(Network):
         super().__init__(config)
         self.report, self.name = report, name  # the name of a region, where it is one
         self._sites, self._neurons = dict(plan.sites), dict(neurons)
-        self.weights, self.theta = _Tensors(plan.program.tensors), _Tensors(thresholds)
+        self.weights, self.base_thresholds = _Tensors(plan.program.tensors), _Tensors(thresholds)
         self.plans: list[Plan] = [plan]
         self._recapture: tuple[Recapture, ...] = ()  # in a tuple, so that no module inside is registered as ours
         self.foldable = report.foldable
@@ -77,11 +77,11 @@ class SpikingNetwork(Network):
         return next((i.meta.batch_axis for i in self.plan.program.inputs), None) or 0
 
     def threshold(self, site: str) -> Tensor:
-        return self.theta[site]
+        return self.base_thresholds[site]
 
     def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
         self.compiled = {}
-        self.theta = _Tensors(thresholds).train(self.training)
+        self.base_thresholds = _Tensors(thresholds).train(self.training)
 
     def add_note(self, note: str) -> None:
         self.report = dataclasses.replace(self.report, notes=(*self.report.notes, note))
