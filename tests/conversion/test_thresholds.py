@@ -11,7 +11,7 @@ from torch import nn
 from spikecast import Config, convert
 from spikecast.conversion.calibrate import Calibration
 from spikecast.conversion.channels import by_channel, channel_axes, threshold_shape
-from spikecast.conversion.observers import COARSE, MANY, OCTAVES, Histogram, Moments
+from spikecast.conversion.statistics import COARSE, MANY, OCTAVES, Histogram, Moments
 from spikecast.conversion.thresholds import filled, method_of, num_quanta
 from spikecast.errors import DataError
 from spikecast.graph.program import Meta

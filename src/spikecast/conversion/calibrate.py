@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spikecast.config import Config
 from spikecast.conversion.channels import by_channel, channel_axes, threshold_shape
-from spikecast.conversion.observers import Histogram, Moments
+from spikecast.conversion.statistics import Histogram, Moments
 from spikecast.conversion.thresholds import method_of, needs_moments, threshold_from
 from spikecast.distributed import world
 from spikecast.errors import DataError

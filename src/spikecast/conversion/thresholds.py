@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from spikecast.config import Config, Method
-from spikecast.conversion.observers import Histogram, Moments
+from spikecast.conversion.statistics import Histogram, Moments
 from spikecast.network.plan import Site
 from spikecast.theory.thresholds import optimal_threshold, paper_iteration
 

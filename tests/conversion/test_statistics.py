@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spikecast.conversion.observers import FINE, OCTAVES, Histogram, Moments
+from spikecast.conversion.statistics import FINE, OCTAVES, Histogram, Moments
 
 
 @st.composite

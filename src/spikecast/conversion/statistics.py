@@ -34,7 +34,7 @@ class Moments:
             self.parts.append((batch, *part))
 
     def merge(self, other: Moments) -> None:
-        """Take in what another observer saw after us."""
+        """Take in what another one saw after us."""
         if other.mean is not None and other.squares is not None:
             self.add(other.count, other.mean, other.squares)
 
@@ -112,7 +112,7 @@ class Histogram:
         self.counts = torch.cat([below, moved], 1)
 
     def merge(self, other: Histogram) -> None:
-        """Take in what another observer saw."""
+        """Take in what another one saw."""
         if other.counts is None or other.largest is None:
             return
         self.bins = other.bins if self.counts is None else self.bins
