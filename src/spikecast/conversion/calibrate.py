@@ -53,8 +53,8 @@ class SiteStatistics:
     def threshold(self) -> Tensor:
         """Base thresholds in the shape that broadcasts against the site."""
         assert self.shape is not None
-        theta = threshold_from(self.site, self.config, self.moments, self.histogram)
-        return theta.to(torch.float32).reshape(self.shape)
+        threshold = threshold_from(self.site, self.config, self.moments or self.histogram)
+        return threshold.to(torch.float32).reshape(self.shape)
 
 
 class Calibration(Observer):
