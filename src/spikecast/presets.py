@@ -22,7 +22,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def preset(name: str, *, num_steps: int = 8, num_levels: int = 8, rectifiers: bool = True) -> Config:
+def preset(
+    name: str, *, num_steps: int = Config.num_steps, num_levels: int = Config.num_levels, rectifiers: bool = True
+) -> Config:
     """The settings of a method; `rectifiers` says that the network has ReLUs, for which thresholds can be iterated."""
     if name not in PRESETS:
         raise ConfigError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")

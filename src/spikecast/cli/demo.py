@@ -33,7 +33,7 @@ def command(
     machine: MachineOptions,
     output: JsonOption,
     out: Annotated[Path, typer.Option("--out", help="folder for the pages and the networks")] = Path("out"),
-    steps: Steps = 8,
+    steps: Steps = Config.num_steps,
     levels: Annotated[int, typer.Option("--levels", "-n", help="thresholds per sign of a neuron")] = 4,
     limit: Annotated[int | None, typer.Option(help="measure at most so many digits")] = None,
 ) -> None:

@@ -76,11 +76,15 @@ class DataOptions:
 class SettingOptions:
     """How a model is converted. What is not given is Config's default, or what a saved network has."""
 
-    steps: Annotated[int | None, typer.Option("--steps", "-T", help="time-steps; 8 unless given")] = None
+    steps: Annotated[int | None, typer.Option("--steps", "-T", help=f"time-steps; {Config.num_steps} unless given")] = (
+        None
+    )
     levels: Annotated[
         int | None,
         typer.Option(
-            "--levels", "-n", help="thresholds per sign of a neuron; 8 unless given, 1 is the signed IF neuron"
+            "--levels",
+            "-n",
+            help=f"thresholds per sign of a neuron; {Config.num_levels} unless given, 1 is the signed IF neuron",
         ),
     ] = None
     coding: Annotated[str | None, typer.Option(help="differential (unless given) or rate")] = None

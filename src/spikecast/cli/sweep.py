@@ -21,7 +21,7 @@ def command(
     coding: Annotated[str, typer.Option(help="codings, with commas between")] = "differential",
     thresholds: Annotated[str, typer.Option(help="methods, with commas between")] = "quantile,search",
     scale: Annotated[str, typer.Option(help="threshold scales, with commas between")] = "1",
-    steps: Steps = 8,
+    steps: Steps = Config.num_steps,
     budget: Annotated[str, typer.Option(help="energy=0.3 (of the ANN's) and/or steps=4, with a comma between")] = "",
 ) -> None:
     """Try every combination of settings on MODEL; each step of each is a point of accuracy, energy and latency.

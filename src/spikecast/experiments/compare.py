@@ -96,7 +96,11 @@ def compare(
 
 
 def preset_configs(
-    names: Sequence[str], *, rectifiers: bool, levels: Sequence[int] = (8,), num_steps: int = 8
+    names: Sequence[str],
+    *,
+    rectifiers: bool,
+    levels: Sequence[int] = (Config.num_levels,),
+    num_steps: int = Config.num_steps,
 ) -> dict[str, Config]:
     """The presets by name, for each number of levels where a preset leaves it open; see `has_rectifiers`."""
     chosen: dict[str, Config] = {}
