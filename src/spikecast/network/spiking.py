@@ -253,15 +253,8 @@ def neuron_of(site: Site, config: Config) -> Neuron:
     """The neuron a site has under a configuration."""
     own = config.at(site.name)
     assert own is not None
-    return Neuron(
-        coding=own.coding,
-        num_levels=own.num_levels,
-        signed=own.signed,
-        firing_boundary=own.firing_boundary,
-        initial_potential=own.initial_potential,
-        lower=site.lower,
-        upper=site.upper,
-    )
+    names = [field.name for field in dataclasses.fields(Neuron) if field.name not in ("lower", "upper")]
+    return Neuron(**{name: getattr(own, name) for name in names}, lower=site.lower, upper=site.upper)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -41,17 +42,9 @@ def neuron_with_settings(layer: Layer) -> Any:
     """The nested graph of a layer with its own thresholds, and in its metadata what stock primitives cannot say."""
     threshold = layer.threshold.detach().cpu().float().expand(layer.shape).contiguous().numpy()
     graph = neuron_graph(layer, threshold)
-    neuron = layer.neuron
-    settings = {
-        "site": layer.name,
-        "coding": neuron.coding,  # differential: what arrives and what is sent weighs 1/t
-        "num_levels": neuron.num_levels,
-        "signed": neuron.signed,
-        "firing_boundary": neuron.firing_boundary,
-        "initial_potential": neuron.initial_potential,
-        "interval": [str(neuron.lower), str(neuron.upper)],
-    }
-    graph.metadata = {"spikecast.neuron": json.dumps(settings)}
+    settings = dataclasses.asdict(layer.neuron)  # coding differential: what arrives and what is sent weighs 1/t
+    settings["interval"] = [str(settings.pop("lower")), str(settings.pop("upper"))]
+    graph.metadata = {"spikecast.neuron": json.dumps({"site": layer.name, **settings})}
     return graph
 
 
