@@ -56,6 +56,7 @@ ROLES: dict[str, Role] = _table(
         """,
         Role.SUM: "add sub index_add scatter_add",
         Role.PRODUCT: "mul addcmul dot",
+        # With a constant factor these are synapses, as every linear layer is: see _weighted.
         Role.MATMUL: "matmul bmm mm mv baddbmm einsum addmm addbmm tensordot linear bilinear",
         Role.SYNAPSE: """
         conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d conv_transpose3d embedding_bag
