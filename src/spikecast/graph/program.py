@@ -105,6 +105,11 @@ class Node:
         args = tuple(device if isinstance(a, torch.device) else a for a in args)
         return args, kwargs | {"device": device} if "device" in kwargs else kwargs
 
+    def swapped(self, swap: Callable[[Ref], Any]) -> Node:
+        """The op with every reference put through `swap`."""
+        args, kwargs = self.arguments(swap)
+        return dataclasses.replace(self, args=args, kwargs=kwargs)
+
     def call(self, look_up: Callable[[Ref], Any], device: torch.device | None = None) -> Any:
         """The op's result on what `look_up` answers for its references, in their order."""
         args, kwargs = self.arguments(look_up, device)
@@ -135,9 +140,6 @@ class Program:
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Program:
         return dataclasses.replace(self, nodes=tuple(nodes), **changes)
-
-    def meta(self, name: str) -> Meta | tuple[Meta | None, ...] | None:
-        return self.metas[name]
 
     @cached_property
     def metas(self) -> dict[str, Meta | tuple[Meta | None, ...] | None]:
@@ -194,13 +196,9 @@ def replace_refs(value: Any, swap: Callable[[Ref], Any]) -> Any:
 
 def renamed(node: Node, names: Mapping[str, str]) -> Node:
     """The node with its inputs renamed."""
-
-    def swap(ref: Ref) -> Ref:
-        return Ref(names.get(ref.name, ref.name))
-
     if not any(name in names for name in node.inputs):
         return node
-    return dataclasses.replace(node, args=replace_refs(node.args, swap), kwargs=replace_refs(dict(node.kwargs), swap))
+    return node.swapped(lambda ref: Ref(names.get(ref.name, ref.name)))
 
 
 @cache

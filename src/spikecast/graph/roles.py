@@ -152,7 +152,8 @@ def role_of(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Rol
         return Role.CONTROL
     active = activations(node, metas, still)
     if node.target == GETITEM:
-        return Role.SHAPE if active or _is_tuple_of_floats(metas.get(node.args[0].name)) else Role.CONTROL
+        parts = metas.get(node.args[0].name)
+        return Role.SHAPE if active or (isinstance(parts, tuple) and any(map(_is_float, parts))) else Role.CONTROL
     role = ROLES.get(node.op)
     if node.op in _FACTORIES or (not active and node.op != "aten.embedding" and role is not None):
         return Role.CONTROL
@@ -191,10 +192,6 @@ def activations(node: Node, metas: Mapping[str, Any], still: Collection[str]) ->
 
 def _is_float(meta: Any) -> bool:
     return isinstance(meta, Meta) and (meta.dtype.is_floating_point or meta.dtype.is_complex)
-
-
-def _is_tuple_of_floats(meta: Any) -> bool:
-    return isinstance(meta, tuple) and any(_is_float(m) for m in meta)
 
 
 def interval(node: Node) -> tuple[float, float] | None:

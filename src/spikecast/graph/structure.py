@@ -41,10 +41,7 @@ def _flatten(value: Any, leaves: list[Any]) -> Structure:
     if isinstance(value, SimpleNamespace):  # what a dataclass became in a file
         items = [[key, _flatten(item, leaves)] for key, item in vars(value).items()]
         return {"kind": "dataclass", "class": "types.SimpleNamespace", "items": items}
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str | int) for key in value):
-            leaves.append(value)
-            return dict(LEAF)
+    if isinstance(value, Mapping) and all(isinstance(key, str | int) for key in value):
         items = [[key, _flatten(item, leaves)] for key, item in value.items()]
         return {"kind": "ordered" if isinstance(value, OrderedDict) else "dict", "items": items}
     leaves.append(value)
@@ -59,8 +56,7 @@ def _named(kind: str, cls: type, fields: dict[str, Any], leaves: list[Any]) -> S
 
 def unflatten(structure: Structure, leaves: list[Any]) -> Any:
     """The nested value again, from its leaves in the same order."""
-    rest = iter(leaves)
-    return _unflatten(structure, rest)
+    return _unflatten(structure, iter(leaves))
 
 
 def _unflatten(structure: Structure, rest: Any) -> Any:

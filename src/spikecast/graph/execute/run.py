@@ -47,7 +47,7 @@ class Execution:
                 self.batch = value.shape[spec.meta.batch_axis]
         self.fold = 1
         for node in self.schedule.once:
-            self._evaluate(node, self.env, 1, self.batch)
+            self._evaluate(node, self.env, self.batch)
             if observer is not None and node.name in observer.watched:
                 observer.see(node, self.env[node.name], lambda ref: self.env[ref.name])
             for name in self.schedule.after_once.get(node.name, ()):
@@ -60,11 +60,11 @@ class Execution:
         whole = self.batch if folded_inputs else self.batch * fold
         for node in self.schedule.steps:
             if node.target == NEURON:
-                self._fire(node, env, observer, fold)
+                self._fire(node, env, observer)
             else:
-                self._evaluate(node, env, fold, whole)
+                self._evaluate(node, env, whole)
             if node.name in observer.watched:
-                observer.see(node, env[node.name], lambda ref: self._read(ref, env, fold))
+                observer.see(node, env[node.name], lambda ref: self._read(ref.name, env))
             if observer.weighs:
                 settled = {name: value for name, value in self.env.items() if name not in self.tensors}
                 observer.weigh(_bytes_held(settled | env))
@@ -87,7 +87,7 @@ class Execution:
                     env[node.name] = estimate
             else:
                 for env in envs:
-                    self._evaluate(node, env, 1, self.batch)
+                    self._evaluate(node, env, self.batch)
             for name in self.schedule.after_step.get(node.name, ()):
                 for env in envs:
                     env.pop(name, None)
@@ -107,7 +107,7 @@ class Execution:
         axis, outer = meta.batch_axis, self.outer.get(name, 1)
         if value.shape[axis] == self.batch:
             return value.index_select(axis, index)
-        parts = _split(value, axis, (outer, self.batch, -1)).index_select(axis + 1, index)
+        parts = value.unflatten(axis, (outer, self.batch, -1)).index_select(axis + 1, index)
         return parts.flatten(axis, axis + 2)
 
     def _output(self, out: Any, env: dict[str, Any]) -> Any:
@@ -123,9 +123,7 @@ class Execution:
         if not isinstance(meta, Meta) or meta.batch_axis is None:
             raise ModelError(f"value {name!r} has no batch axis to hold time-steps; run step by step")
         axis, outer = meta.batch_axis, self.outer.get(name, 1)
-        if outer == 1:
-            return _split(value, axis, (fold, -1)).movedim(axis, 0)
-        steps = _split(value, axis, (outer, fold, -1)).movedim(axis + 1, 0)
+        steps = value.unflatten(axis, (outer, fold, -1)).movedim(axis + 1, 0)
         return steps.flatten(axis + 1, axis + 2)
 
     def refold(self, name: str, steps: Tensor) -> Tensor:
@@ -136,56 +134,51 @@ class Execution:
         meta = self.metas[name]
         assert isinstance(meta, Meta) and meta.batch_axis is not None
         axis, outer = meta.batch_axis, self.outer.get(name, 1)
-        if outer == 1:
-            return steps.movedim(0, axis).flatten(axis, axis + 1)
-        return _split(steps, axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
+        return steps.unflatten(axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
 
-    def _fire(self, node: Node, env: dict[str, Any], observer: Observer, fold: int) -> None:
+    def _fire(self, node: Node, env: dict[str, Any], observer: Observer) -> None:
         source = node.args[0].name
         if source in self.moving:
-            steps = self.unfold(source, env[source], fold)
+            steps = self.unfold(source, env[source], self.fold)
         else:
             value = self.env[source]
-            steps = value.unsqueeze(0).expand(fold, *value.shape)
+            steps = value.expand(self.fold, *value.shape)
         if source in self.outer:
             self.outer[node.name] = self.outer[source]
         owned = node.name in self.schedule.overwriting
         env[node.name] = self.refold(node.name, observer.fire(node.kwargs["site"], steps, may_overwrite=owned))
 
-    def _evaluate(self, node: Node, env: dict[str, Any], fold: int, whole: int) -> None:
+    def _evaluate(self, node: Node, env: dict[str, Any], whole: int) -> None:
         once = env is self.env
         if node.target == SIZE and not once:
-            env[node.name] = self._size(node, env, fold)
+            env[node.name] = self._size(node, env)
             return
-        args, kwargs = node.arguments(lambda ref: self._read(ref, env, fold), self.device)
+        args, kwargs = node.arguments(lambda ref: self._read(ref.name, env), self.device)
         function = resolve(node.target)
         if not once and node.name in self.schedule.overwriting and keeps_form((*args, *kwargs.values())):
             function = IN_PLACE[node.target]
         env[node.name] = function(*args, **kwargs)
         self._track_outer(node, env, whole)
 
-    def _read(self, ref: Ref, env: dict[str, Any], fold: int) -> Any:
-        """The value behind a reference: of the step at hand, or a settled one, repeated where a step reads it."""
-        return env[ref.name] if ref.name in env else self._lifted(ref.name, env, fold)
-
-    def _lifted(self, name: str, env: dict[str, Any], fold: int) -> Any:
-        """A settled value as a moving op sees it: repeated for every step."""
-        value = self.env[name]
-        meta = self.metas[name]
-        if fold == 1 or not isinstance(value, Tensor) or not isinstance(meta, Meta) or meta.batch_axis is None:
+    def _read(self, name: str, env: dict[str, Any]) -> Any:
+        """A value as the op at hand reads it: of its step, or a settled one, repeated for every step."""
+        if name in env:
+            return env[name]
+        value, meta = self.env[name], self.metas[name]
+        if self.fold == 1 or not isinstance(value, Tensor) or not isinstance(meta, Meta) or meta.batch_axis is None:
             return value
         if f"{name}@" not in env:
-            env[f"{name}@"] = self.refold(name, value.unsqueeze(0).expand(fold, *value.shape))
+            env[f"{name}@"] = self.refold(name, value.expand(self.fold, *value.shape))
         return env[f"{name}@"]
 
-    def _size(self, node: Node, env: dict[str, Any], fold: int) -> int:
+    def _size(self, node: Node, env: dict[str, Any]) -> int:
         source, axis = node.args[0].name, node.args[1]
         if source in env:
             return int(env[source].shape[axis])
         value, meta = self.env[source], self.metas[source]
         size = int(value.shape[axis])
         is_batch = isinstance(meta, Meta) and meta.batch_axis == axis % max(value.dim(), 1)
-        return size * fold if is_batch else size
+        return size * self.fold if is_batch else size
 
     def _track_outer(self, node: Node, env: dict[str, Any], whole: int) -> None:
         """Where a reshape merges the batch into a longer axis, remember how many times it repeats there.
@@ -203,7 +196,7 @@ class Execution:
         before, value = self.metas[source], env[node.name]
         if not isinstance(before, Meta) or before.batch_axis is None or whole == 0:
             return
-        shape = env[source].shape if source in env else self._lifted(source, env, self.fold).shape
+        shape = self._read(source, env).shape
         inside = shape[before.batch_axis] // (whole * self.outer.get(source, 1))
         sample = inside * math.prod(shape[before.batch_axis + 1 :])
         inside, rest = divmod(sample, math.prod(value.shape[node.meta.batch_axis + 1 :]))
@@ -212,11 +205,6 @@ class Execution:
             raise ModelError(f"op {node.name!r} splits the batch; run step by step")
         if outer != 1:
             self.outer[node.name] = outer
-
-
-def _split(value: Tensor, axis: int, sizes: tuple[int, ...]) -> Tensor:
-    """One axis as several."""
-    return torch.unflatten(value, axis, sizes)
 
 
 def _bytes_held(env: Mapping[str, Any]) -> int:

@@ -56,13 +56,13 @@ def make_schedule(flow: Flow, inputs_move: bool) -> Schedule:
     program, moving = flow.program, flow.moving(inputs_move)
     once = tuple(n for n in program.nodes if n.name not in moving)
     steps = tuple(n for n in program.nodes if n.name in moving or n.is_size)
-    outputs = set(program.output_names)
+    outputs, read = set(program.output_names), {name for node in steps for name in node.inputs}
     return Schedule(
         moving=moving,
         once=once,
         steps=steps,
         overwriting=frozenset(_overwriting(program, moving)),
-        after_once=_last_uses(once, keep=_used_by(steps) | outputs),
+        after_once=_last_uses(once, keep=read | outputs),
         after_step=_last_uses(steps, keep=outputs | {n.name for n in once}),
     )
 
@@ -86,10 +86,6 @@ def keeps_form(args: Sequence[Any]) -> bool:
     tensors = [a for a in args if isinstance(a, Tensor)]
     first = tensors[0]
     return all(t.dtype == first.dtype and torch.broadcast_shapes(t.shape, first.shape) == first.shape for t in tensors)
-
-
-def _used_by(nodes: Iterable[Node]) -> set[str]:
-    return {name for node in nodes for name in node.inputs}
 
 
 def _last_uses(nodes: Sequence[Node], keep: set[str]) -> dict[str, list[str]]:
