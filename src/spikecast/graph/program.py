@@ -151,6 +151,12 @@ class Program:
         return found
 
     @cached_property
+    def batch_axes(self) -> dict[str, int]:
+        """Where each tensor has its batch, of those that have one."""
+        metas = ((name, meta) for name, meta in self.metas.items() if isinstance(meta, Meta))
+        return {name: meta.batch_axis for name, meta in metas if meta.batch_axis is not None}
+
+    @cached_property
     def users(self) -> dict[str, list[Node]]:
         """Ops that use each value, each op once."""
         found: dict[str, list[Node]] = {}

@@ -83,7 +83,6 @@ ADDED = frozenset(("aten.addmm", "aten.baddbmm", "aten.addbmm"))  # what is adde
 
 _INTERVALS: dict[str, tuple[float, float]] = {}  # of rectifiers that a user registered
 _FACTORIES = {"aten.new_ones", "aten.new_zeros", "aten.new_full", "aten.zeros_like", "aten.ones_like", "aten.full_like"}
-_PADS = {"aten.pad", "aten.constant_pad_nd"}
 
 
 def register_op(
@@ -172,7 +171,7 @@ def _by_operands(node: Node, role: Role, active: list[str]) -> Role:
         return Role.AFFINE
     if node.op == "aten.div" and isinstance(node.args[0], Ref) and active == [node.args[0].name]:
         return Role.NONLINEAR if node.kwargs.get("rounding_mode") else Role.AFFINE
-    if node.op in _PADS and _pads_with_other_than_zero(node):
+    if _pads_with_other_than_zero(node):
         return Role.AFFINE
     return role
 
@@ -234,4 +233,5 @@ def matmul_operands(node: Node) -> list[Ref]:
 def _pads_with_other_than_zero(node: Node) -> bool:
     if node.op == "aten.constant_pad_nd":
         return bool(node.argument(2, "value", 0))
-    return node.argument(2, "mode", "constant") == "constant" and bool(node.argument(3, "value", 0))
+    is_constant = node.op == "aten.pad" and node.argument(2, "mode", "constant") == "constant"
+    return is_constant and bool(node.argument(3, "value", 0))

@@ -16,7 +16,7 @@ Structure = dict[str, Any]
 LEAF: Structure = {"kind": "leaf"}
 
 # Classes met while flattening, by qualified name: what rebuilds them as long as the process lives.
-_classes: dict[str, type] = {}
+_classes: dict[str, Any] = {}
 
 
 class Steps(list[Any]):
@@ -70,10 +70,8 @@ def _unflatten(structure: Structure, rest: Any) -> Any:
     if kind in ("dict", "ordered"):
         return fields if kind == "dict" else OrderedDict(fields)
     cls = _classes.get(structure["class"])
-    if cls is None or _field_names(cls) != set(fields):  # unknown here, or a file that names a class of other fields
+    if cls is None:
         return SimpleNamespace(**fields)
-    return cls(**fields)
-
-
-def _field_names(cls: Any) -> set[str]:
-    return set(cls._fields) if hasattr(cls, "_fields") else {f.name for f in dataclasses.fields(cls) if f.init}
+    names = cls._fields if hasattr(cls, "_fields") else [f.name for f in dataclasses.fields(cls) if f.init]
+    # A file may name a class that has other fields here.
+    return cls(**fields) if set(names) == set(fields) else SimpleNamespace(**fields)

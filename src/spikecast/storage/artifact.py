@@ -168,7 +168,7 @@ def _plan_to_record(plan: Plan, store: TensorStore, prefix: str) -> schema.Plan:
 
 
 def _plan_from_record(record: schema.Plan, found: codec.Find, device: torch.device) -> Plan:
-    program = codec.program_from_record(record.program, found, device)
+    program = codec.Reader(device).program(record.program, found)
     if sorted(node.kwargs["site"] for node in program.nodes if node.target == NEURON) != sorted(record.sites):
         raise ArtifactError("its neurons are not those of its sites")
     sites = {name: _site(name, site) for name, site in record.sites.items()}

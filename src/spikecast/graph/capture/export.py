@@ -73,19 +73,14 @@ def _attempts(tensors: list[Tensor], batch: int | None, batch_axis: int) -> Iter
     """What to export, the most general first: every size free, only the batch free, nothing free."""
     if batch is not None:
         axes = [axis_of_batch(t, batch, batch_axis) for t in tensors]
-        others = {size for t, axis in zip(tensors, axes, strict=True) for i, size in enumerate(t.shape) if i != axis}
-        count = next(b for b in (2, 3, 5, 7, 11, 13) if b not in others or b == 13)
-        example = [_tiled(t, batch, axis, count) for t, axis in zip(tensors, axes, strict=True)]
+        pairs = list(zip(tensors, axes, strict=True))
+        others = {size for t, axis in pairs for i, size in enumerate(t.shape) if i != axis}
+        # A number of samples that is no other size, so that the symbol of the batch cannot be confused.
+        index = torch.arange(next(b for b in (2, 3, 5, 7, 11, 13) if b not in others or b == 13)) % batch
+        example = [t if axis is None else t.index_select(axis, index.to(t.device)) for t, axis in pairs]
         yield example, [dict.fromkeys(range(t.dim()), Dim.AUTO) for t in tensors]
         yield example, [{} if axis is None else {axis: Dim.AUTO} for axis in axes]
     yield tensors, [{} for _ in tensors]
-
-
-def _tiled(tensor: Tensor, batch: int, axis: int | None, count: int) -> Tensor:
-    """The tensor with `count` samples: a size that no other axis has, so that its symbol cannot be confused."""
-    if axis is None:
-        return tensor
-    return tensor.index_select(axis, torch.arange(count, device=tensor.device) % batch)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch import Tensor
 from spikecast.errors import ModelError
 from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.schedule import IN_PLACE, keeps_form
-from spikecast.graph.program import NEURON, SIZE, Meta, Node, Program, Ref, resolve
+from spikecast.graph.program import NEURON, SIZE, Node, Program, replace_refs, resolve
 
 _RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
 
@@ -26,7 +26,8 @@ class Execution:
     """One input on its way through a program. `start` it once, then `advance` it as often as there are steps."""
 
     def __init__(self, program: Program, tensors: Mapping[str, Tensor], *, moving_inputs: bool = False) -> None:
-        self.program, self.tensors, self.metas = program, tensors, program.metas
+        self.program, self.tensors = program, tensors
+        self.metas, self.axes = program.metas, program.batch_axes
         self.schedule = program.flow.schedule(moving_inputs)
         self.moving = self.schedule.moving
         self.moving_inputs = [i.name for i in program.inputs] if moving_inputs else []
@@ -43,8 +44,8 @@ class Execution:
         self.device = inputs[0].device
         for spec, value in zip(self.program.inputs, inputs, strict=True):
             self.env[spec.name] = value
-            if spec.meta.batch_axis is not None:
-                self.batch = value.shape[spec.meta.batch_axis]
+            if spec.name in self.axes:
+                self.batch = value.shape[self.axes[spec.name]]
         self.fold = 1
         for node in self.schedule.once:
             self._evaluate(node, self.env, self.batch)
@@ -72,7 +73,7 @@ class Execution:
                 env.pop(name, None)
                 env.pop(f"{name}@", None)
                 observer.forget(name)
-        return [self._output(out, env) for out in self.program.outputs]
+        return list(replace_refs(self.program.outputs, lambda ref: (env if ref.name in env else self.env)[ref.name]))
 
     def advance_apart(self, observer: Observer, count: int) -> None:
         """`count` steps side by side, op by op, for a graph whose batch cannot hold them; only the neurons matter."""
@@ -95,34 +96,25 @@ class Execution:
     def keep(self, index: Tensor) -> None:
         """Forget all samples but those of the index."""
         for name, value in self.env.items():
-            meta = self.metas.get(name)
-            if isinstance(value, Tensor) and isinstance(meta, Meta) and meta.batch_axis is not None:
+            if name in self.axes:
                 self.env[name] = self.select(name, value, index)
         self.batch = len(index)
 
     def select(self, name: str, value: Tensor, index: Tensor) -> Tensor:
         """Some samples of a value (of one step), also where the batch is merged into a longer axis."""
-        meta = self.metas[name]
-        assert isinstance(meta, Meta) and meta.batch_axis is not None
-        axis, outer = meta.batch_axis, self.outer.get(name, 1)
+        axis, outer = self.axes[name], self.outer.get(name, 1)
         if value.shape[axis] == self.batch:
             return value.index_select(axis, index)
         parts = value.unflatten(axis, (outer, self.batch, -1)).index_select(axis + 1, index)
         return parts.flatten(axis, axis + 2)
 
-    def _output(self, out: Any, env: dict[str, Any]) -> Any:
-        if not isinstance(out, Ref):
-            return out
-        return env[out.name] if out.name in env else self.env[out.name]
-
     def unfold(self, name: str, value: Tensor, fold: int) -> Tensor:
         """The steps of a moving value in front: [fold, ...]."""
         if fold == 1:
             return value.unsqueeze(0)
-        meta = self.metas[name]
-        if not isinstance(meta, Meta) or meta.batch_axis is None:
+        if name not in self.axes:
             raise ModelError(f"value {name!r} has no batch axis to hold time-steps; run step by step")
-        axis, outer = meta.batch_axis, self.outer.get(name, 1)
+        axis, outer = self.axes[name], self.outer.get(name, 1)
         steps = value.unflatten(axis, (outer, fold, -1)).movedim(axis + 1, 0)
         return steps.flatten(axis + 1, axis + 2)
 
@@ -131,9 +123,7 @@ class Execution:
         fold = steps.shape[0]
         if fold == 1:
             return steps.squeeze(0)
-        meta = self.metas[name]
-        assert isinstance(meta, Meta) and meta.batch_axis is not None
-        axis, outer = meta.batch_axis, self.outer.get(name, 1)
+        axis, outer = self.axes[name], self.outer.get(name, 1)
         return steps.unflatten(axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
 
     def _fire(self, node: Node, env: dict[str, Any], observer: Observer) -> None:
@@ -164,8 +154,8 @@ class Execution:
         """A value as the op at hand reads it: of its step, or a settled one, repeated for every step."""
         if name in env:
             return env[name]
-        value, meta = self.env[name], self.metas[name]
-        if self.fold == 1 or not isinstance(value, Tensor) or not isinstance(meta, Meta) or meta.batch_axis is None:
+        value = self.env[name]
+        if self.fold == 1 or name not in self.axes:
             return value
         if f"{name}@" not in env:
             env[f"{name}@"] = self.refold(name, value.expand(self.fold, *value.shape))
@@ -175,17 +165,16 @@ class Execution:
         source, axis = node.args[0].name, node.args[1]
         if source in env:
             return int(env[source].shape[axis])
-        value, meta = self.env[source], self.metas[source]
+        value = self.env[source]
         size = int(value.shape[axis])
-        is_batch = isinstance(meta, Meta) and meta.batch_axis == axis % max(value.dim(), 1)
-        return size * self.fold if is_batch else size
+        return size * self.fold if self.axes.get(source) == axis % max(value.dim(), 1) else size
 
     def _track_outer(self, node: Node, env: dict[str, Any], whole: int) -> None:
         """Where a reshape merges the batch into a longer axis, remember how many times it repeats there.
 
         Reshaping keeps the order of elements, so what lies inside one sample keeps its size.
         """
-        if not isinstance(node.meta, Meta) or node.meta.batch_axis is None:
+        if node.name not in self.axes:
             return
         sources = [n for n in node.inputs if n in self.outer]
         if node.op not in _RESHAPES:
@@ -193,14 +182,14 @@ class Execution:
                 self.outer[node.name] = self.outer[sources[0]]
             return
         source = node.args[0].name
-        before, value = self.metas[source], env[node.name]
-        if not isinstance(before, Meta) or before.batch_axis is None or whole == 0:
+        if source not in self.axes or whole == 0:
             return
-        shape = self._read(source, env).shape
-        inside = shape[before.batch_axis] // (whole * self.outer.get(source, 1))
-        sample = inside * math.prod(shape[before.batch_axis + 1 :])
-        inside, rest = divmod(sample, math.prod(value.shape[node.meta.batch_axis + 1 :]))
-        outer, odd = divmod(value.shape[node.meta.batch_axis], max(whole * inside, 1))
+        before, shape = self.axes[source], self._read(source, env).shape
+        after, new_shape = self.axes[node.name], env[node.name].shape
+        inside = shape[before] // (whole * self.outer.get(source, 1))
+        sample = inside * math.prod(shape[before + 1 :])
+        inside, rest = divmod(sample, math.prod(new_shape[after + 1 :]))
+        outer, odd = divmod(new_shape[after], max(whole * inside, 1))
         if rest or odd or not inside:
             raise ModelError(f"op {node.name!r} splits the batch; run step by step")
         if outer != 1:
