@@ -109,14 +109,14 @@ def reproduce(
     samples = 0
     for row in rows:
         config = row.config()
-        kept = [(t, m, e) for t, m, e in zip(row.steps, row.metric, row.energy, strict=True) if t <= config.num_steps]
-        kept = [k for k in kept if max_steps is None or k[0] <= max_steps]
+        last = config.num_steps if max_steps is None else min(config.num_steps, max_steps)
         evaluation = evaluate(row, config)
         samples = evaluation.samples
         if evaluation.ann is not None:
             anns[row.model] = (row.ann, 100 * evaluation.ann[table.metric])
-        for t, metric, energy in kept:
-            ratios = None if evaluation.energy is None else evaluation.energy.ratio
-            ratio = None if ratios is None else ratios[t - 1]
-            cells.append(Cell(row, t, metric, 100 * evaluation.steps[table.metric][t - 1], energy, ratio))
+        ratios = None if evaluation.energy is None else evaluation.energy.ratio
+        for t, metric, energy in zip(row.steps, row.metric, row.energy, strict=True):
+            if t <= last:
+                ratio = None if ratios is None else ratios[t - 1]
+                cells.append(Cell(row, t, metric, 100 * evaluation.steps[table.metric][t - 1], energy, ratio))
     return Reproduction(name, table.metric, cells, anns, samples)
