@@ -9,6 +9,7 @@ from spikecast.measure.energy.figures import Energy
 from spikecast.network.base import Network
 from spikecast.page.data import Layer
 from spikecast.page.drawing import kind_of, short
+from spikecast.page.traces import rounded
 
 
 def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[Layer]:
@@ -39,9 +40,7 @@ def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[La
                     role=role,
                     neurons=int(line["updates"][0]) // samples if site else None,
                     macs=None if row["macs"] is None else row["macs"] // samples,
-                    theta=None
-                    if theta is None
-                    else [float(f"{float(x):.4g}") for x in (theta.min(), theta.median(), theta.max())],
+                    theta=None if theta is None else rounded([theta.min(), theta.median(), theta.max()]),
                     firing=row["firing_rate"],
                     error=None if error is None else error.error,
                     own=None if error is None else error.own,
