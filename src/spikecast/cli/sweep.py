@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 
 import typer
@@ -47,7 +48,7 @@ def _answer(points: Sweep, limits: dict[str, Any]) -> tuple[str, Any]:
     if limits:
         best = points.within(**limits)
         table += f"\nbest within the budget: {best.name}, T = {best.num_steps}: {best.metric:.2%} at {best.energy:.1%}"
-        data["best"] = {"name": best.name, "num_steps": best.num_steps, "metric": best.metric, "energy": best.energy}
+        data["best"] = dataclasses.asdict(best)
     return table, data
 
 

@@ -115,11 +115,7 @@ def _resized(x: Tensor, shorter: int, interpolation: str) -> Tensor:
 
 def _middle(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
     """The middle square; smaller images are padded."""
-    height, width = x.shape[-2:]
-    short = [max(0, size - height), max(0, size - width)]
-    if any(short):
-        pad = (short[1] // 2, short[1] - short[1] // 2, short[0] // 2, short[0] - short[0] // 2)
-        x = torch.nn.functional.pad(x, pad, value=fill)
-        height, width = x.shape[-2:]
-    top, left = (height - size) // 2, (width - size) // 2
-    return x[..., top : top + size, left : left + size]
+    lacking = (size - x.shape[-1], size - x.shape[-2])  # below 0 where there is too much, which pad cuts off
+    before = [int(n / 2) for n in lacking]
+    pads = (before[0], lacking[0] - before[0], before[1], lacking[1] - before[1])
+    return torch.nn.functional.pad(x, pads, value=fill)
