@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,6 @@ class Job:
     @property
     def model(self) -> nn.Module:
         return self.source.model
-
-    @property
-    def total(self) -> int | None:
-        """How many images are measured, where that is known."""
-        return _size(self.batches)
 
     def data(self) -> Iterator[Any]:
         """The batches, on the device."""
@@ -96,7 +92,7 @@ class Job:
         )
         folder = options.resume / label.replace(" ", "-") if options.resume is not None else None
         said = {**self.said, "config": config.to_json(), "steps": total}
-        with common.progress(self.total, label or "measuring") as done:
+        with common.progress(_size(self.batches), label or "measuring") as done:
             return evaluate_all(evaluator, self.data(), folder=folder, job=said, progress=done)
 
     def has_rectifiers(self) -> bool:
@@ -107,7 +103,8 @@ class Job:
     def compare(self, configs: Mapping[str, Config], options: MeasureOptions) -> Comparison:
         """Convert by several configurations and measure all."""
         self.source.refuse_saved()
-        with common.progress(None if self.total is None else self.total * len(configs)) as done:
+        size = _size(self.batches)
+        with common.progress(None if size is None else size * len(configs)) as done:
             comparison = compare(
                 self.model,
                 self.calibration,
@@ -125,6 +122,7 @@ class Job:
 
 
 def _size(batches: Iterable[Any]) -> int | None:
+    """How many images there are, where that is known."""
     return len(batches) if isinstance(batches, Data) else None
 
 
@@ -133,27 +131,23 @@ def open_job(options: JobOptions) -> Job:
     if options.calibrate < 1:
         raise ConfigError(f"--calibrate {options.calibrate}: thresholds need at least one image")
     source = open_source(options, options).reading(options.data)
-    batches = _opened(source, options, "val", options.limit)
-    count = options.calibrate if options.limit is None else min(options.calibrate, options.limit)
-    try:
-        calibrating = _opened(source, options, "train", count)
-    except DataError:  # there is no training split
-        calibrating = _opened(source, options, "val", count)
-    size = f"{len(batches)} images" if isinstance(batches, Data) else "some images"
-    common.note(f"{options.model}, {options.data}: {size}; {source.preparation}")
-    return Job(source, batches, calibrating, _said(source, options))
-
-
-def _opened(source: Source, options: JobOptions, split: str, limit: int | None) -> Iterable[Any]:
-    return open_data(
+    opened = partial(
+        open_data,
         options.data,
         source.preparation,
-        split=split,
         batch_size=options.batch_size,
-        limit=limit,
         skip_corrupt=options.skip_corrupt,
         trust=options.trust,
     )
+    batches = opened(split="val", limit=options.limit)
+    count = options.calibrate if options.limit is None else min(options.calibrate, options.limit)
+    try:
+        calibrating = opened(split="train", limit=count)
+    except DataError:  # there is no training split
+        calibrating = opened(split="val", limit=count)
+    size = f"{len(batches)} images" if isinstance(batches, Data) else "some images"
+    common.note(f"{options.model}, {options.data}: {size}; {source.preparation}")
+    return Job(source, batches, calibrating, _said(source, options))
 
 
 def _said(source: Source, options: JobOptions) -> dict[str, Any]:

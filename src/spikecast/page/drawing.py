@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from spikecast.graph.program import NEURON, Node
 from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan
-from spikecast.network.report import Row
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.page.data import GraphNode
 
@@ -28,16 +27,14 @@ def short(target: str) -> str:
     return target.removeprefix("aten.").split(".")[0] if target.startswith("aten.") else target
 
 
-def kind_of(node: Node, role: Role | None, network: SpikingNetwork, rows: Mapping[str, Row]) -> tuple[str, str]:
+def kind_of(node: Node, role: Role | None, network: SpikingNetwork) -> tuple[str, str]:
     """The colour of an op, and its role in a few words."""
     if node.target == NEURON:
         site = network.sites[node.kwargs["site"]]
         return "spiking", "rectifying neurons" if site.is_rectifier else "identity neurons"
     if role in (Role.SYNAPSE, Role.MATMUL):
-        row = rows.get(node.name)
-        by_spikes = network.plan.fed.get(node.name) == "spikes" or (row is not None and row.status == "spiking")
         what = "synapse" if role is Role.SYNAPSE else "activation product"
-        return ("synapse", what) if by_spikes else ("analog", f"analog {what}")
+        return ("synapse", what) if network.plan.fed.get(node.name) == "spikes" else ("analog", f"analog {what}")
     return ("graded", "unknown op") if role is None else _KINDS.get(role, ("shape", ""))
 
 
@@ -54,12 +51,11 @@ def drawing(network: SpikingNetwork) -> list[GraphNode]:
         moved = (source.get(name, name) for name in values)
         return list(dict.fromkeys(place[name] for name in moved if name in place))
 
-    rows = {row.op: row for row in network.report.rows}
     words = [(i.name, "input", "", "analog", "the network's input") for i in program.inputs]
     for node, role in drawn:
         is_neuron = node.target == NEURON
         name, op = (node.kwargs["site"], "neurons") if is_neuron else (node.name, short(node.target))
-        words.append((name, op, node.scope, *kind_of(node, role, network, rows)))
+        words.append((name, op, node.scope, *kind_of(node, role, network)))
     words.append(("output", "output", "", "shape", "the answer"))
     inputs: list[list[int]] = [[] for _ in program.inputs]
     inputs += [places(node.inputs) for node, _ in drawn]

@@ -20,13 +20,13 @@ def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[La
     found: list[Layer] = []
     for name, network in snn.networks.items():
         prefix = f"{name}." if name else ""
-        program, rows = network.plan.program, {row.op: row for row in network.report.rows}
+        program = network.plan.program
         for node in program.nodes:
             key = prefix + node.name
             if key not in priced["paper"]:
                 continue
             row, site = priced["paper"][key], node.kwargs.get("site") if node.target == NEURON else None
-            kind, role = kind_of(node, program.flow.roles[node.name], network, rows)
+            kind, role = kind_of(node, program.flow.roles[node.name], network)
             error = errors.get(site or "")
             theta = None if site is None else network.threshold(site).float()
             line = energy.tally.lines[key]

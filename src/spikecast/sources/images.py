@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from spikecast.errors import ConfigError, DataError, MissingExtraError, first_line
 
@@ -65,17 +66,26 @@ class Preparation:
         x = pixels.float() / 255
         if self.channels == 1 and len(x) == 3:
             x = (x * torch.tensor(LUMA).reshape(3, 1, 1)).sum(0, keepdim=True)
-        if self.size is not None:
-            x = _middle(_resized(x, round(self.size / self.crop), self.interpolation), self.size)
+        x = self._fitted(x, self.interpolation)
         mean, std = (torch.tensor(v).reshape(-1, 1, 1) for v in (self.mean, self.std))
         return (x - mean) / std  # grey becomes three equal colours where three are wanted
 
     def labels(self, classes: Tensor) -> Tensor:
         """Class numbers [H, W] moved along with their image."""
+        return self._fitted(classes[None].float(), "nearest")[0].long()
+
+    def _fitted(self, x: Tensor, interpolation: str) -> Tensor:
+        """The middle square of the image at its new size, which is at least as large."""
         if self.size is None:
-            return classes
-        moved = _resized(classes[None].float(), round(self.size / self.crop), "nearest")
-        return _middle(moved, self.size, 255.0)[0].long()
+            return x
+        shorter = round(self.size / self.crop)
+        scale = shorter / min(x.shape[-2:])
+        size = [max(shorter, round(n * scale)) for n in x.shape[-2:]]
+        if size != list(x.shape[-2:]):
+            smooth: dict[str, Any] = {} if interpolation == "nearest" else {"antialias": True, "align_corners": False}
+            x = F.interpolate(x[None], size, mode=interpolation, **smooth)[0]
+        top, left = ((n - self.size) // 2 for n in size)
+        return x[..., top : top + self.size, left : left + self.size]
 
 
 def read_pixels(path: str | Path) -> Tensor:
@@ -101,21 +111,3 @@ def _decoded(path: str | Path, mode: str, what: str) -> Tensor:
         raise DataError(f"{path} cannot be read as {what} ({first_line(error)}); repair or remove it") from error
     width, height = decoded.size
     return torch.frombuffer(bytearray(decoded.tobytes()), dtype=torch.uint8).reshape(height, width, -1)
-
-
-def _resized(x: Tensor, shorter: int, interpolation: str) -> Tensor:
-    height, width = x.shape[-2:]
-    scale = shorter / min(height, width)
-    size = (max(shorter, round(height * scale)), max(shorter, round(width * scale)))
-    if size == (height, width):
-        return x
-    smooth: dict[str, Any] = {} if interpolation == "nearest" else {"antialias": True, "align_corners": False}
-    return torch.nn.functional.interpolate(x[None], size, mode=interpolation, **smooth)[0]
-
-
-def _middle(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
-    """The middle square; smaller images are padded."""
-    lacking = (size - x.shape[-1], size - x.shape[-2])  # below 0 where there is too much, which pad cuts off
-    before = [int(n / 2) for n in lacking]
-    pads = (before[0], lacking[0] - before[0], before[1], lacking[1] - before[1])
-    return torch.nn.functional.pad(x, pads, value=fill)

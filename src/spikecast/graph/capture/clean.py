@@ -39,17 +39,13 @@ def _plain_ops(program: Program) -> Program:
             x, weight, bias, mean, var, momentum, eps = norm.args
             args = (x, weight, bias, mean, var, False, momentum, eps, False)
             return Node(node.name, "aten.batch_norm.default", args, {}, norm.scope, node.meta)
-        elif node.op in _COPIES or _is_idle_cast(node, program) or _is_idle_dropout(node):
+        elif node.op in _COPIES or _is_idle_cast(node, program) or (node.op in DROPOUTS and not node.args[2]):
             return Ref(node.args[0].name)
         elif node.target in _VIEWS:
             return dataclasses.replace(node, target="aten.reshape.default")
         return None
 
     return Rewriter(program).run(visit)
-
-
-def _is_idle_dropout(node: Node) -> bool:
-    return node.op in DROPOUTS and not node.args[2]
 
 
 def _is_idle_cast(node: Node, program: Program) -> bool:

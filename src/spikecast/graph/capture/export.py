@@ -24,13 +24,8 @@ from spikecast.graph.structure import Structure, flatten, unflatten
 
 _TENSOR = object()  # stands for a tensor among the leaves of an answer
 _ASSERTIONS = ("_assert", "sym_constrain_range", "_check")
-_SIZE_NAMES = {function: name for name, function in SIZE_OPS.items()} | {
-    torch.sym_int: "size.int",
-    torch.sym_float: "size.float",
-    torch.sym_max: "size.max",
-    torch.sym_min: "size.min",
-    torch.sym_sqrt: "size.sqrt",
-}
+_SIZE_NAMES = {function: name for name, function in SIZE_OPS.items()}
+_SIZE_NAMES |= {getattr(torch, f"sym_{name}"): f"size.{name}" for name in ("int", "float", "max", "min", "sqrt")}
 
 
 def capture(
@@ -50,7 +45,7 @@ def capture(
         raise DataError("the model was called without a tensor; give it at least one tensor input")
     flat = _Flat(model, args, kwargs or {})
     batch = tensors[0].shape[batch_axis] if tensors[0].dim() > batch_axis else None
-    failures: list[str] = []
+    why = ""
     for example, dims in _attempts(tensors, batch, batch_axis):
         with _quiet():
             try:
@@ -58,11 +53,10 @@ def capture(
                 exported = exported if is_plain(exported) else exported.run_decompositions({})
                 program = _Reader(exported, example, batch_axis, prefix).program(structure, flat.answer)
             except Exception as error:  # torch.export raises many types; all mean "not like this"
-                failures.append(first_line(error))
+                why = first_line(error)
                 continue
         if program.batch_symbols or example is tensors:
             return program
-    why = failures[-1] if failures else "no reason given"
     raise CaptureError(
         f"torch.export cannot capture {type(model).__name__}.forward whole: {why}; "
         "convert the parts it can capture with regions=['name of a submodule', ...]"

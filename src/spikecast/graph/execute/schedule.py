@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from spikecast.graph.program import NEURON, Meta, Node, Program, Ref
-
-if TYPE_CHECKING:
-    from spikecast.graph.flow import Flow
 
 # Ops that can write over their first argument. A new large tensor costs more than filling it: the system hands out its
 # pages one by one.
@@ -51,9 +48,9 @@ class Schedule:
     after_step: Mapping[str, Sequence[str]]
 
 
-def make_schedule(flow: Flow, inputs_move: bool) -> Schedule:
+def make_schedule(program: Program, inputs_move: bool) -> Schedule:
     """Of a program whose inputs are the same at each step, or change with it."""
-    program, moving = flow.program, flow.moving(inputs_move)
+    moving = _moving(program, inputs_move)
     once = tuple(n for n in program.nodes if n.name not in moving)
     steps = tuple(n for n in program.nodes if n.name in moving or n.is_size)
     outputs, read = set(program.output_names), {name for node in steps for name in node.inputs}
@@ -65,6 +62,14 @@ def make_schedule(flow: Flow, inputs_move: bool) -> Schedule:
         after_once=_last_uses(once, keep=read | outputs),
         after_step=_last_uses(steps, keep=outputs | {n.name for n in once}),
     )
+
+
+def _moving(program: Program, inputs_move: bool) -> frozenset[str]:
+    moving = {i.name for i in program.inputs} if inputs_move else set()
+    for node in program.nodes:
+        if node.target == NEURON or not moving.isdisjoint(node.inputs):
+            moving.add(node.name)
+    return frozenset(moving)
 
 
 def _overwriting(program: Program, moving: frozenset[str]) -> Iterable[str]:
