@@ -200,13 +200,6 @@ def replace_refs(value: Any, swap: Callable[[Ref], Any]) -> Any:
     return value
 
 
-def renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """The node with its inputs renamed."""
-    if not any(name in names for name in node.inputs):
-        return node
-    return node.swapped(lambda ref: Ref(names.get(ref.name, ref.name)))
-
-
 @cache
 def resolve(target: str) -> Callable[..., Any]:
     """The function behind an op's name."""

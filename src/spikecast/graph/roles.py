@@ -165,8 +165,12 @@ def role_of(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Rol
 
 def _by_operands(node: Node, role: Role, active: list[str]) -> Role:
     """Where the number of activations among the operands decides."""
-    if role in (Role.MATMUL, Role.SYNAPSE):
-        return _weighted(node, role, active)
+    if role is Role.SYNAPSE:
+        kernel = [a.name for a in node.args[1:2] if isinstance(a, Ref)]
+        return Role.NONLINEAR if kernel and kernel[0] in active else Role.SYNAPSE
+    if role is Role.MATMUL:
+        number = sum(r.name in active for r in matmul_operands(node))
+        return (Role.AFFINE, Role.SYNAPSE, Role.MATMUL)[min(number, 2)]  # none: only what is added is an activation
     if role in (Role.SUM, Role.PRODUCT) and len(active) < 2:
         return Role.AFFINE
     if node.op == "aten.div" and isinstance(node.args[0], Ref) and active == [node.args[0].name]:
@@ -174,14 +178,6 @@ def _by_operands(node: Node, role: Role, active: list[str]) -> Role:
     if _pads_with_other_than_zero(node):
         return Role.AFFINE
     return role
-
-
-def _weighted(node: Node, role: Role, active: list[str]) -> Role:
-    if role is Role.SYNAPSE:
-        kernel = [a.name for a in node.args[1:2] if isinstance(a, Ref)]
-        return Role.NONLINEAR if kernel and kernel[0] in active else Role.SYNAPSE
-    number = sum(r.name in active for r in matmul_operands(node))
-    return (Role.AFFINE, Role.SYNAPSE, Role.MATMUL)[min(number, 2)]  # none: only what is added is an activation
 
 
 def activations(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> list[str]:

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 Structure = dict[str, Any]
-LEAF: Structure = {"kind": "leaf"}
 
 # Classes met while flattening, by qualified name: what rebuilds them as long as the process lives.
 _classes: dict[str, Any] = {}
@@ -45,7 +44,7 @@ def _flatten(value: Any, leaves: list[Any]) -> Structure:
         items = [[key, _flatten(item, leaves)] for key, item in value.items()]
         return {"kind": "ordered" if isinstance(value, OrderedDict) else "dict", "items": items}
     leaves.append(value)
-    return dict(LEAF)
+    return {"kind": "leaf"}
 
 
 def _named(kind: str, cls: type, fields: dict[str, Any], leaves: list[Any]) -> Structure:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spikecast.graph.capture.inplace import DROPOUTS
-from spikecast.graph.program import GETITEM, Meta, Node, Program, Ref, renamed, replace_refs, resolve
+from spikecast.graph.program import GETITEM, Meta, Node, Program, Ref, replace_refs, resolve
 
 _COPIES = {"aten.clone", "aten.contiguous", "aten.alias", "aten.detach", "aten.lift_fresh_copy", "aten.lift_fresh"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default"}
@@ -127,20 +127,24 @@ class Rewriter:
         self.tensors[name] = tensor
         return Ref(name)
 
-    def emit(self, like: Node, target: str, args: tuple[Any, ...], meta: Meta | None, hint: str = "") -> Ref:
-        """A new op with the scope of `like`."""
+    def emit(self, like: Node, target: str, args: tuple[Any, ...], meta: Any, hint: str = "") -> Ref:
+        """A new op with the scope of `like`; its meta is as that of any op."""
         name = self.fresh(hint or target.split(".")[1])
         self.nodes.append(Node(name, target, args, {}, like.scope, meta))
         return Ref(name)
 
     def run(self, visit: Callable[[Node], Ref | Node | None]) -> Program:
         """`visit` answers the value that replaces the op, or a changed op, or None to keep it."""
+
+        def rename(ref: Ref) -> Ref:
+            return Ref(self.names.get(ref.name, ref.name))
+
         for original in self.program.nodes:
-            node = renamed(original, self.names)
+            node = original.swapped(rename)
             new = visit(node)
             if isinstance(new, Ref):
                 self.names[node.name] = new.name
             else:
                 self.nodes.append(node if new is None else new)
-        outputs = replace_refs(self.program.outputs, lambda ref: Ref(self.names.get(ref.name, ref.name)))
+        outputs = replace_refs(self.program.outputs, rename)
         return self.program.with_nodes(self.nodes, tensors=self.tensors, outputs=outputs)

@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from spikecast.errors import CaptureError, DataError, first_line
 from spikecast.graph.calls import axis_of_batch, call_leaves
 from spikecast.graph.capture.inplace import is_plain, twin
-from spikecast.graph.guards import Guard, from_sympy, symbols
+from spikecast.graph.guards import Guard, from_sympy
 from spikecast.graph.program import GETITEM, SIZE_OPS, Input, Meta, Node, Program, Ref
 from spikecast.graph.structure import Structure, flatten, unflatten
 
@@ -129,19 +129,17 @@ class _Reader:
         """The program; it does not say itself what it was called with and in which form it answers."""
         graph = self.exported.graph
         self._read_placeholders([n for n in graph.nodes if n.op == "placeholder"])
-        outputs: tuple[Any, ...] = ()
         for node in graph.nodes:
             if node.op == "call_function" and not isinstance(node.target, torch._ops.HigherOrderOperator):
                 self._read_call(node)
-            elif node.op == "output":
-                outputs = tuple(self._argument(a) for a in node.args[0])
-            elif node.op != "placeholder":
+            elif node.op not in ("placeholder", "output"):
                 raise CaptureError(
                     f"the graph holds control flow ({node.target}); write it without torch.cond or loops"
                 )
         # a model that writes to its input or its buffers has those values among the outputs, before its own
         own = [o.kind == OutputKind.USER_OUTPUT for o in self.exported.graph_signature.output_specs]
-        rest = (out for out, is_own in zip(outputs, own, strict=True) if is_own)
+        outputs = cast(tuple[Any, ...], graph.output_node().args[0])
+        rest = (self._argument(out) for out, is_own in zip(outputs, own, strict=True) if is_own)
         return Program(
             inputs=tuple(self.inputs),
             nodes=tuple(self.nodes),
@@ -242,7 +240,7 @@ class _Reader:
             if expression in (True, False):  # speaks only of sizes that are fixed anyway
                 continue
             tree = from_sympy(expression)
-            if tree is None or not symbols(tree) <= known:
+            if tree is None or not {symbol.name for symbol in expression.free_symbols} <= known:
                 raise CaptureError(f"a condition on sizes cannot be kept: {expression}")
             if tree not in found:
                 found.append(tree)

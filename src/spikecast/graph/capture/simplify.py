@@ -103,15 +103,14 @@ def _merged(writer: Rewriter, made: Node, node: Node, scale: Tensor | None, shif
         return None
     weight = writer.tensors[weight_ref.name]
     new_weight = weight.double()
-    bias = new_weight.new_zeros(math.prod(_channels(made)))
-    if bias_ref is not None:
-        bias = writer.tensors[bias_ref.name].double()
+    size = math.prod(_channels(made))
+    bias = new_weight.new_zeros(size) if bias_ref is None else writer.tensors[bias_ref.name].double()
     if scale is not None:
-        factor = scale.reshape(-1).expand(len(bias))
+        factor = scale.reshape(-1).expand(size)
         new_weight = new_weight * _along_output(made, factor, new_weight)
         bias = bias * factor
     if shift is not None:
-        bias = bias + shift.reshape(-1).expand(len(bias))
+        bias = bias + shift.reshape(-1).expand(size)
     stem = weight_ref.name.removesuffix(".weight")
     args = list(made.args) + [None] * (3 - len(made.args))
     args[1] = writer.constant(f"{stem}.weight.folded", new_weight.to(weight.dtype))
@@ -148,7 +147,8 @@ def _open_attention(writer: Rewriter, node: Node) -> Ref | None:
         value, v = _repeat_heads(writer, node, value, v, q.shape[-3])
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scaled = writer.emit(node, "aten.mul.Tensor", (query, factor), q, "query")
-    turned = Meta((*k.shape[:-2], k.shape[-1], k.shape[-2]), k.dtype, _turned_axis(k))
+    swap: dict[int | None, int] = {k.rank - 2: k.rank - 1, k.rank - 1: k.rank - 2}
+    turned = Meta((*k.shape[:-2], k.shape[-1], k.shape[-2]), k.dtype, swap.get(k.batch_axis, k.batch_axis))
     key_t = writer.emit(node, "aten.transpose.int", (key, -2, -1), turned, "key")
     table = Meta((*q.shape[:-1], k.shape[-2]), q.dtype, q.batch_axis)
     scores = writer.emit(node, "aten.matmul.default", (scaled, key_t), table, "scores")
@@ -157,13 +157,7 @@ def _open_attention(writer: Rewriter, node: Node) -> Ref | None:
         scores = _masked(writer, node, scores, table, mask, metas, causal)
         softmax = "aten._safe_softmax.default"  # a row that is masked whole attends to nothing, as in the fused op
     weights = writer.emit(node, softmax, (scores, -1), table, "attention")
-    out = node.meta if isinstance(node.meta, Meta) else None
-    return writer.emit(node, "aten.matmul.default", (weights, value), out, "attended")
-
-
-def _turned_axis(meta: Meta) -> int | None:
-    swap = {meta.rank - 2: meta.rank - 1, meta.rank - 1: meta.rank - 2}
-    return None if meta.batch_axis is None else swap.get(meta.batch_axis, meta.batch_axis)
+    return writer.emit(node, "aten.matmul.default", (weights, value), node.meta, "attended")
 
 
 def _repeat_heads(writer: Rewriter, node: Node, ref: Ref, meta: Meta, heads: int) -> tuple[Ref, Meta]:

@@ -105,7 +105,7 @@ class Execution:
         axis, outer = self.axes[name], self.outer.get(name, 1)
         if value.shape[axis] == self.batch:
             return value.index_select(axis, index)
-        parts = value.unflatten(axis, (outer, self.batch, -1)).index_select(axis + 1, index)
+        parts = torch.unflatten(value, axis, (outer, self.batch, -1)).index_select(axis + 1, index)
         return parts.flatten(axis, axis + 2)
 
     def unfold(self, name: str, value: Tensor, fold: int) -> Tensor:
@@ -115,7 +115,7 @@ class Execution:
         if name not in self.axes:
             raise ModelError(f"value {name!r} has no batch axis to hold time-steps; run step by step")
         axis, outer = self.axes[name], self.outer.get(name, 1)
-        steps = value.unflatten(axis, (outer, fold, -1)).movedim(axis + 1, 0)
+        steps = torch.unflatten(value, axis, (outer, fold, -1)).movedim(axis + 1, 0)
         return steps.flatten(axis + 1, axis + 2)
 
     def refold(self, name: str, steps: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class Execution:
         if fold == 1:
             return steps.squeeze(0)
         axis, outer = self.axes[name], self.outer.get(name, 1)
-        return steps.unflatten(axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
+        return torch.unflatten(steps, axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
 
     def _fire(self, node: Node, env: dict[str, Any], observer: Observer) -> None:
         source = node.args[0].name
