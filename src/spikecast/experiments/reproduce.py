@@ -30,17 +30,9 @@ class Cell:
 
     def fields(self) -> tuple[str, ...]:
         r = self.row
+        settings = (r.model, r.num_levels, r.coding, r.thresholds, f"{r.threshold_scale:g}", self.num_steps)
         figures = (self.published, self.measured, self.published_energy, self.measured_energy)
-        shown = ("" if x is None else f"{x:.2f}" for x in figures)
-        return (
-            r.model,
-            str(r.num_levels),
-            r.coding,
-            r.thresholds,
-            f"{r.threshold_scale:g}",
-            str(self.num_steps),
-            *shown,
-        )
+        return (*map(str, settings), *("" if x is None else f"{x:.2f}" for x in figures))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """Every whole line; one that a killed process left behind is passed over."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            try:
+            with suppress(json.JSONDecodeError):
                 value = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(value, dict):
-                yield value
+                if isinstance(value, dict):
+                    yield value
 
 
 def _difference(old: Any, new: Mapping[str, Any]) -> str:
