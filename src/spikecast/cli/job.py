@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from spikecast import distributed
 from spikecast.cli import common
 from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
@@ -33,10 +31,6 @@ class Job:
     batches: Iterable[Any]
     calibrating: Iterable[Any]
     said: Mapping[str, Any]  # what was asked for, so that records of another job are not mixed in
-
-    @property
-    def model(self) -> nn.Module:
-        return self.source.model
 
     def data(self) -> Iterator[Any]:
         """The batches, on the device."""
@@ -74,7 +68,7 @@ class Job:
         """The spiking network: the saved one, or the model converted now."""
         if self.source.network is not None:
             return self.source.network
-        network = convert(self.model, self.calibration(), config, strict=strict, regions=self.source.regions)
+        network = convert(self.source.model, self.calibration(), config, strict=strict, regions=self.source.regions)
         network.about = self.source.about
         return network
 
@@ -86,7 +80,7 @@ class Job:
         evaluator = Evaluator(
             lambda: self.network(config),
             self.source.task,
-            model=self.model,
+            model=self.source.model,
             costs=options.costs,
             num_steps=total,
         )
@@ -98,7 +92,7 @@ class Job:
     def has_rectifiers(self) -> bool:
         """Whether the network that comes of the model has rectifying neurons."""
         self.source.refuse_saved()
-        return has_rectifiers(self.model, self.calibration(), regions=self.source.regions)
+        return has_rectifiers(self.source.model, self.calibration(), regions=self.source.regions)
 
     def compare(self, configs: Mapping[str, Config], options: MeasureOptions) -> Comparison:
         """Convert by several configurations and measure all."""
@@ -106,7 +100,7 @@ class Job:
         size = _size(self.batches)
         with common.progress(None if size is None else size * len(configs)) as done:
             comparison = compare(
-                self.model,
+                self.source.model,
                 self.calibration,
                 self.data,
                 configs,

@@ -66,7 +66,7 @@ def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:
 
     prepared = job.source.preparation
     return build(
-        job.model,
+        job.source.model,
         networks,
         job.counted("measuring"),
         title=title,

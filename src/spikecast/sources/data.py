@@ -86,7 +86,8 @@ def open_data(
     prepare = preparation or Preparation()
     if spec == "demo:digits":
         pixels, labels = digits(split)
-        items = [partial(_ready, prepare, *pair) for pair in zip(pixels, labels.tolist(), strict=True)]
+        pairs = zip(pixels, labels.tolist(), strict=True)
+        items: Sequence[Callable[[], Item]] = [partial(_ready, prepare, *pair) for pair in pairs]
         task, classes = "classification", [str(c) for c in range(10)]
     elif kind not in SOURCES or not place:
         raise ConfigError(
@@ -102,7 +103,7 @@ def open_data(
     return Data(task, spread(items, limit), batch_size, skip_corrupt, classes)
 
 
-Source = tuple[str, list[Callable[[], Item]], list[str]]
+Source = tuple[str, Sequence[Callable[[], Item]], list[str]]
 
 
 def _ready(prepare: Preparation, image: Path | Tensor, target: Any) -> Item:
@@ -140,18 +141,17 @@ def imagenet(folder: Path, prepare: Preparation, split: str) -> Source:
 
 def cifar(folder: Path, prepare: Preparation, split: str, *, classes: int) -> Source:
     """The binary version: rows of label bytes and 3 x 32 x 32 pixels. (The Python version is pickled, and not read.)"""
-    names = {
-        10: ("cifar-10-batches-bin", "data_batch_*.bin", "test_batch.bin"),
-        100: ("cifar-100-binary", "train.bin", "test.bin"),
+    forms = {  # and how many bytes the labels take: coarse, then fine
+        10: ("cifar-10-batches-bin", "data_batch_*.bin", "test_batch.bin", 1),
+        100: ("cifar-100-binary", "train.bin", "test.bin", 2),
     }
-    inner, train, test = names[classes]
+    inner, train, test, labels = forms[classes]
     root = folder / inner if (folder / inner).is_dir() else folder
     files = sorted(root.glob(train if split == "train" else test))
     if not files:
         raise DataError(
             f"{root} has no {test}; get the binary version of CIFAR-{classes} (the Python version runs code)"
         )
-    labels = 1 if classes == 10 else 2  # coarse, then fine
     width = labels + 3 * 32 * 32
     rows: list[Callable[[], Item]] = []
     for path in files:
@@ -161,8 +161,8 @@ def cifar(folder: Path, prepare: Preparation, split: str, *, classes: int) -> So
         table = torch.frombuffer(data, dtype=torch.uint8).reshape(-1, width)
         if int(table[:, labels - 1].max()) >= classes:
             raise DataError(f"{path} has a label above {classes - 1}; it is not CIFAR-{classes}")
-        pixels = table[:, labels:].reshape(-1, 3, 32, 32)
-        rows += [partial(_ready, prepare, *pair) for pair in zip(pixels, table[:, labels - 1].tolist(), strict=True)]
+        pairs = zip(table[:, labels:].reshape(-1, 3, 32, 32), table[:, labels - 1].tolist(), strict=True)
+        rows += [partial(_ready, prepare, *pair) for pair in pairs]
     return "classification", rows, []
 
 

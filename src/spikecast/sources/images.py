@@ -72,6 +72,8 @@ class Preparation:
 
     def labels(self, classes: Tensor) -> Tensor:
         """Class numbers [H, W] moved along with their image."""
+        if self.size is None:
+            return classes
         return self._fitted(classes[None].float(), "nearest")[0].long()
 
     def _fitted(self, x: Tensor, interpolation: str) -> Tensor:

@@ -150,9 +150,7 @@ def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loa
         raise ModelError(f"torchvision has no model {name!r}{_hint(name, models.list_models())}")
     weights = models.get_model_weights(name).DEFAULT
     builder = models.get_model_builder(name).__module__
-    task = (
-        "detection" if ".detection." in builder else "segmentation" if ".segmentation." in builder else "classification"
-    )
+    task = next((task for task in ("detection", "segmentation") if f".{task}." in builder), "classification")
     if not pretrained and task != "classification":
         options = {"weights_backbone": None, **options}
     try:
