@@ -14,6 +14,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from importlib.metadata import version
 from typing import Any
 
 import nir
@@ -29,16 +32,17 @@ def neurons_of(graph: Any) -> list[str]:
     return [name for name, node in graph.nodes.items() if type(node).__name__ == "IF"]
 
 
-class Meant(torch.nn.Module):
+@dataclass
+class Meant:
     """The IF neuron of the file: threshold 1, soft reset, fires at and above, once a step."""
 
-    def __init__(self, threshold: Any, folded: int) -> None:
-        super().__init__()
-        self.threshold, self.folded = torch.as_tensor(np.asarray(threshold)), folded
-        self.potential: Tensor | None = None
+    threshold: Tensor
+    folded: int = 0  # how many samples there are, where time is folded into the batch
+    stateful: bool = False  # whether the importer wants a state beside the spikes
+    potential: Tensor | float = 0.0
 
     def step(self, x: Tensor) -> Tensor:
-        potential = x if self.potential is None else self.potential + x
+        potential = self.potential + x
         spikes = (potential >= self.threshold).to(x.dtype)
         self.potential = potential - spikes * self.threshold
         return spikes
@@ -48,8 +52,6 @@ class Meant(torch.nn.Module):
             steps = x.reshape(self.folded, -1, *x.shape[1:])
             return torch.stack([self.step(steps[:, t]) for t in range(steps.shape[1])], 1).flatten(0, 1)
         return (self.step(x), ()) if state is not None or self.stateful else self.step(x)
-
-    stateful = False
 
 
 def run_snntorch(graph: Any, x: Tensor, stage: str) -> Run:
@@ -62,8 +64,7 @@ def run_snntorch(graph: Any, x: Tensor, stage: str) -> Run:
             module.init_hidden = True  # without it a neuron hands a pair to the next layer, which fails
             if stage == "set":
                 module.beta = torch.ones(())
-    replaced = {name: Meant(graph.nodes[name].v_threshold, 0) for name in neurons_of(graph)}
-    return by_steps(net, graph, x, replaced if stage == "meant" else {})
+    return by_steps(net, graph, x, stage)
 
 
 def run_spikingjelly(graph: Any, x: Tensor, stage: str) -> Run:
@@ -74,15 +75,12 @@ def run_spikingjelly(graph: Any, x: Tensor, stage: str) -> Run:
     for module in net.modules():
         if isinstance(module, neuron.IFNode) and stage == "set":
             module.v_reset = None  # soft reset
-    replaced = {name: Meant(graph.nodes[name].v_threshold, 0) for name in neurons_of(graph)}
-    for module in replaced.values():
-        module.stateful = True
-    return by_steps(net, graph, x, replaced if stage == "meant" else {})
+    return by_steps(net, graph, x, stage, stateful=True)
 
 
-def by_steps(net: Any, graph: Any, x: Tensor, replaced: dict[str, Meant]) -> Run:
+def by_steps(net: Any, graph: Any, x: Tensor, stage: str, **settings: Any) -> Run:
     """An importer whose graph takes one step at a time."""
-    seen = watch(net, graph, replaced)
+    seen = watch(net, graph, stage, **settings)
     state, outputs = None, []
     for step in x:
         answer = net(step) if state is None else net(step, state)
@@ -103,8 +101,7 @@ def run_sinabs(graph: Any, x: Tensor, stage: str) -> Run:
         for module in net.modules():
             if isinstance(module, sinabs.layers.IAFSqueeze):
                 module.min_v_mem, module.spike_fn = None, sinabs.activation.SingleSpike
-    replaced = {name: Meant(graph.nodes[name].v_threshold, batch) for name in neurons_of(graph)}
-    seen = watch(net, graph, replaced if stage == "meant" else {})
+    seen = watch(net, graph, stage, folded=batch)
     out = net(x.transpose(0, 1).flatten(0, 1))
     out = out[0] if isinstance(out, tuple) else out
 
@@ -116,25 +113,20 @@ def run_sinabs(graph: Any, x: Tensor, stage: str) -> Run:
 
 def topological(net: Any, graph: Any) -> list[Any]:
     """nirtorch 2.0 visits a graph depth first, so that a node may run before all that leads to it has run."""
-    waiting, order = list(net.execution_order), []
-    done: set[str] = set()
-    before = {name: {a for a, b in graph.edges if b == name} for name in graph.nodes}
-    while waiting:
-        ready = next(node for node in waiting if before[node.name] <= done)
-        waiting.remove(ready)
-        order.append(ready)
-        done.add(ready.name)
-    return order
+    nodes = {node.name: node for node in net.execution_order}
+    before = {name: [a for a, b in graph.edges if b == name] for name in nodes}
+    return [nodes[name] for name in TopologicalSorter(before).static_order()]
 
 
-def watch(net: Any, graph: Any, replaced: dict[str, Meant]) -> dict[str, list[Tensor]]:
-    """Note what every neuron module sends; with `replaced`, let another module do its work."""
+def watch(net: Any, graph: Any, stage: str, **settings: Any) -> dict[str, list[Tensor]]:
+    """Note what every neuron module sends; at the stage "meant" let `Meant`, with these settings, do its work."""
     seen: dict[str, list[Tensor]] = {}
     modules = dict(net.named_modules())
     for name in neurons_of(graph):
         module, seen[name] = modules[name], []
-        if name in replaced:
-            module.forward = replaced[name].forward
+        if stage == "meant":
+            threshold = torch.as_tensor(np.asarray(graph.nodes[name].v_threshold))
+            module.forward = Meant(threshold, **settings).forward
 
         def hook(_module: Any, _args: Any, output: Any, found: list[Tensor] = seen[name]) -> None:
             found.append((output[0] if isinstance(output, tuple) else output).detach())
@@ -210,7 +202,8 @@ def main(importer: str, path: str, given: str, out: str) -> None:
     with np.load(given, allow_pickle=False) as data:
         x = torch.from_numpy(data["x"])
     arrays: dict[str, Any] = {}
-    report: dict[str, Any] = {"versions": versions(importer), "differences": {}, "errors": {}}
+    versions = {name: version(name) for name in (importer, "nir", "nirtorch", "torch")}
+    report: dict[str, Any] = {"versions": versions, "differences": {}, "errors": {}}
     for stage in STAGES:
         report["differences"][stage] = probe(importer, stage)
         try:
@@ -221,16 +214,9 @@ def main(importer: str, path: str, given: str, out: str) -> None:
             traceback.print_exc()
             continue
         arrays[f"{stage}/"] = output.float().numpy()
-        arrays.update(
-            {f"{stage}/{name}": spikes.clamp(-127, 127).to(torch.int8).numpy() for name, spikes in seen.items()}
-        )
+        for name, spikes in seen.items():
+            arrays[f"{stage}/{name}"] = spikes.clamp(-127, 127).to(torch.int8).numpy()
     np.savez(out, report=np.frombuffer(json.dumps(report).encode(), np.uint8), **arrays)
-
-
-def versions(importer: str) -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in (importer, "nir", "nirtorch", "torch")}
 
 
 if __name__ == "__main__":
