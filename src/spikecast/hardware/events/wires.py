@@ -68,11 +68,8 @@ class Wires:
                 place = next(i for i, n in enumerate(split.inputs) if n not in flow.constant)
                 links.insert(0, Link(split, place, Role.SHAPE))
                 source = split.inputs[place]
-            how: Table | Convolution | Linear
-            if role is Role.SYNAPSE:
-                how = synapse_of(self.circuit, node, source)
-            else:
-                how = table_of(self.circuit, links, source)
+            is_weighted = role is Role.SYNAPSE
+            how = synapse_of(self.circuit, node, source) if is_weighted else table_of(self.circuit, links, source)
             passages.append(Passage(node, source, how, source in flow.spikes))
         return passages
 

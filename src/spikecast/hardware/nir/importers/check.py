@@ -147,23 +147,19 @@ def run(importer: str, make_graph: Callable[[], Any], x: Tensor, stage: str) -> 
         return RUNNERS[importer](make_graph(), x, stage)
 
 
-def tiny(layers: int = 1, branches: tuple[float, ...] = (1.0,)) -> Any:
-    """A chain of IF neurons; between them a sum of branches."""
-
-    def neuron() -> Any:
-        one = np.ones(1, np.float32)
-        return nir.IF(r=one, v_threshold=one.copy())
+def tiny(*layers: tuple[float, ...]) -> Any:
+    """A chain of IF neurons, one unless weights are given; before each of them a sum of branches with these weights."""
 
     def weight(w: float) -> Any:
         return nir.Affine(weight=np.full((1, 1), w, np.float32), bias=np.zeros(1, np.float32))
 
     nodes, edges, last = {"input": nir.Input(np.array([1]))}, [], "input"
-    for i in range(layers):
-        for j, w in enumerate(branches if i == layers - 1 else (1.0,)):
+    for i, branches in enumerate(layers or [(1.0,)]):
+        for j, w in enumerate(branches):
             nodes[f"w{i}_{j}"] = weight(w)
             edges += [(last, f"w{i}_{j}"), (f"w{i}_{j}", f"s{i}")]
-        nodes[f"s{i}"] = neuron()
         last = f"s{i}"
+        nodes[last] = nir.IF(r=np.ones(1, np.float32), v_threshold=np.ones(1, np.float32))
     nodes["end"], nodes["output"] = weight(1.0), nir.Output(np.array([1]))
     return nir.NIRGraph(nodes, [*edges, (last, "end"), ("end", "output")])
 
@@ -176,8 +172,8 @@ PROBES: dict[str, tuple[Callable[[], Any], list[float], list[int], str]] = {
     "several spikes": (tiny, [2.5], [1], "a neuron fires several times in one step"),
     "lost backlog": (tiny, [2.5, 0.1], [1, 1], "a potential still above the threshold does not fire in the next step"),
     "floor": (tiny, [-3.0, 3.5], [0, 0], "the potential is cut off below"),
-    "delay": (lambda: tiny(2, (1.5,)), [1.5], [1], "a layer sees its input a step late"),
-    "lost branches": (lambda: tiny(2, (0.5, 0.6)), [1.25], [1], "edges into one node are not all added up"),
+    "delay": (lambda: tiny((1.0,), (1.5,)), [1.5], [1], "a layer sees its input a step late"),
+    "lost branches": (lambda: tiny((1.0,), (0.5, 0.6)), [1.25], [1], "edges into one node are not all added up"),
 }
 
 
