@@ -82,7 +82,7 @@ BUILT_IN = frozenset(ROLES)
 SAVABLE: set[str] = {*BUILT_IN}  # what a saved file may hold: a list of its own, not the table of roles
 ADDED = frozenset(("aten.addmm", "aten.baddbmm", "aten.addbmm"))  # what is added to the product comes first
 
-_INTERVALS: dict[str, tuple[float, float]] = {}  # of rectifiers that a user registered
+_INTERVALS: dict[str, tuple[float, float] | None] = {}  # of rectifiers that a user registered
 _FACTORIES = {"aten.new_ones", "aten.new_zeros", "aten.new_full", "aten.zeros_like", "aten.ones_like", "aten.full_like"}
 
 
@@ -103,19 +103,8 @@ def register_op(
         raise ConfigError(f"register_op: this torch ({torch.__version__}) has no op {name}; define it first")
     chosen = _role_named(role)
     bounds = _checked_interval(interval, chosen)
-    ROLES[name] = chosen
-    _INTERVALS.pop(name, None)
-    if bounds is not None:
-        _INTERVALS[name] = bounds
+    ROLES[name], _INTERVALS[name] = chosen, bounds
     (SAVABLE.add if savable else SAVABLE.discard)(name)
-
-
-def unregister_op(name: str) -> None:
-    """Forget what `register_op` taught."""
-    if name not in BUILT_IN:
-        ROLES.pop(name, None)
-        _INTERVALS.pop(name, None)
-        SAVABLE.discard(name)
 
 
 def _role_named(role: Role | str) -> Role:
