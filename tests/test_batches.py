@@ -228,6 +228,16 @@ def test_a_tuple_that_is_an_argument() -> None:
     assert args[0] is PAIR
 
 
+@pytest.mark.parametrize(
+    ("model", "batch"),
+    [(Both(), (PAIR, torch.rand(4))), (nn.Linear(2, 3), (PAIR[:1], torch.arange(4)))],
+    ids=["floats", "one input"],
+)
+def test_a_label_that_is_not_seen_is_named(model, batch) -> None:
+    with pytest.raises(DataError, match=r"not tuple; if there is a label, yield \(\(a, b\), label\) with integers"):
+        convert(model.eval(), [batch])
+
+
 @pytest.mark.parametrize("form", ["tuple", "dict"])
 def test_labels_beside_inputs_everywhere(form) -> None:
     """convert, evaluate and energy take the same batches without inputs=."""

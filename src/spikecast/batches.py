@@ -1,8 +1,9 @@
 """From what a loader yields to the arguments of a call.
 
 A tensor is the input. A tuple or list binds to forward's required positional arguments, and one item more is the
-label; so is what follows a tuple or a dict of the inputs: ((a, b), label), ({"a": a}, label). A dict binds by name;
-what forward does not know is dropped and reported. `inputs=` overrides all of it.
+label; so is what follows a tuple or a dict of the inputs: ((a, b), label), ({"a": a}, label). Beside a pair the label
+must be integers: ((a, b), floats) are two arguments. A dict binds by name; what forward does not know is dropped and
+reported. `inputs=` overrides all of it.
 """
 
 from __future__ import annotations

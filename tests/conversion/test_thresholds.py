@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from spikecast import Config, convert
+from spikecast.conversion import thresholds
 from spikecast.conversion.calibrate import Calibration
 from spikecast.conversion.channels import by_channel, channel_axes, threshold_shape
-from spikecast.conversion.observers import COARSE, MANY, OCTAVES, Histogram, Moments
+from spikecast.conversion.statistics import COARSE, MANY, OCTAVES, Histogram, Moments
 from spikecast.conversion.thresholds import filled, method_of, num_quanta
-from spikecast.errors import DataError
+from spikecast.errors import ConfigError, DataError
 from spikecast.graph.program import Meta
 from spikecast.network.plan import Site
 from spikecast.theory.neuron import Neuron, encode
@@ -84,13 +85,9 @@ def test_window_moves_channel_by_channel() -> None:
 def test_nothing_observed_changes_nothing() -> None:
     made = histogram(torch.rand(2, 5), torch.zeros(2, 0))
     assert made.count == 5
-    made.merge(Histogram())
-    assert made.count == 5
     moments = Moments()
     moments.observe(torch.zeros(2, 0))
     assert moments.mean is None
-    moments.merge(Moments())
-    assert moments.count == 0
 
 
 def test_moments_keep_a_small_spread_on_a_large_mean() -> None:
@@ -173,6 +170,13 @@ def test_odd_channels_get_thresholds_that_work(method, lower, others) -> None:
         if name == "dead" and method != "iteration_paper":
             rest = theta.flatten()[1:]
             assert theta.flatten()[0] == (rest.median() if len(rest) else 1.0)
+
+
+def test_a_method_without_a_formula_is_refused(monkeypatch) -> None:
+    """A method that is added to the list of names and forgotten here must not become a quantile."""
+    monkeypatch.setattr(thresholds, "method_of", lambda site, config: "moon phase")
+    with pytest.raises(ConfigError, match="'moon phase' has no formula for Histogram"):
+        thresholds.threshold_from(site(), Config(), histogram(torch.rand(3, 5)))
 
 
 def test_filled() -> None:

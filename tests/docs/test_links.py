@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from spikecast.cli.app import COMMANDS
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / ".github").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -73,6 +75,11 @@ def test_links_and_names_resolve(page: Path) -> None:
     assert missing_names(text) == []
     names = re.findall(r"\bspikecast(?:\.[a-z_]\w*)+", without_blocks(text).replace("github.com/spikecast", ""))
     assert [name for name in names if name not in METADATA and not module_exists(name)] == []
+
+
+def test_the_page_of_the_command_line_lists_every_command() -> None:
+    table = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)", table, re.MULTILINE) == list(COMMANDS)
 
 
 def test_what_is_broken_is_found() -> None:

@@ -16,7 +16,7 @@ from spikecast.graph.roles import Role, matmul_operands
 from spikecast.measure.energy.meter import Meter
 from spikecast.measure.energy.tally import Tally
 from spikecast.measure.run import metered_run
-from spikecast.network.folded import run_in_chunks
+from spikecast.network.chunks import run_in_chunks
 from spikecast.network.states import NeuronStates
 from tests.nets import COUNTED, sparse
 

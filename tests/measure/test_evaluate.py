@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import spikecast
 from spikecast import Config
 from spikecast.errors import ConfigError, DataError
+from spikecast.graph.structure import Steps
 from spikecast.measure import evaluate
 from spikecast.measure.tasks import task_named
 from spikecast.network.answers import at_step
@@ -132,7 +133,7 @@ def test_targets_are_found(model, batches) -> None:
 def test_at_step() -> None:
     x = torch.arange(6).reshape(2, 3)
     assert at_step({"a": x, "b": "name"}, 1) == {"a": pytest.approx(torch.tensor([3, 4, 5])), "b": "name"}
-    assert at_step([{"boxes": 1}, {"boxes": 2}], 1) == {"boxes": 2}
+    assert at_step({"boxes": Steps([1, 2])}, 1) == {"boxes": 2}
 
 
 @pytest.mark.parametrize("method", ["quantile", "iteration"])

@@ -252,7 +252,7 @@ def test_state_dict_and_types(made) -> None:
     expected = stacked(snn(batch))
     other = copy.deepcopy(snn)
     for name, value in other.state_dict().items():
-        if "theta" in name:
+        if "base_thresholds" in name:
             value.mul_(4)
     assert not torch.allclose(stacked(other(batch)), expected)
     other.load_state_dict(snn.state_dict())

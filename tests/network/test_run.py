@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import spikecast.network.states
 from spikecast import Config, convert
 from spikecast.errors import ConfigError, DataError, ModelError
-from spikecast.network import folded as chunks
+from spikecast.network import chunks
 from spikecast.theory.firing import level_value
 from spikecast.theory.neuron import Neuron, encode
 from tests.nets import relative
@@ -269,7 +269,7 @@ def test_state_dict_holds_weights_and_thresholds(cnn) -> None:
     _, x, networks = cnn
     snn = copy.deepcopy(networks["differential"])
     state = {k: v.clone() for k, v in snn.state_dict().items()}
-    assert sum(k.startswith("theta.") for k in state) == len(snn.sites)
+    assert sum(k.startswith("base_thresholds.") for k in state) == len(snn.sites)
     expected = snn(x)
     for name in snn.sites:
         snn.threshold(name).mul_(3)
@@ -364,7 +364,7 @@ def test_names_that_a_module_has_already() -> None:
     assert torch.allclose(snn.analog(x), model(x).detach(), atol=1e-5)
     snn.set_thresholds({"to": torch.ones(1), "a.b": torch.zeros(2), "training": torch.ones(3), "to.x": torch.zeros(4)})
     assert [len(snn.threshold(name)) for name in ("to", "a.b", "training", "to.x")] == [1, 2, 3, 4]
-    assert snn.theta.training is False
+    assert snn.base_thresholds.training is False
 
 
 def test_only_neurons() -> None:

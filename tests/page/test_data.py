@@ -20,7 +20,7 @@ from spikecast.page.drawing import _lanes
 from spikecast.page.picture import LARGEST, picture, png
 from spikecast.page.traces import MOST_NEURONS, _spread
 from spikecast.storage.files import write_whole
-from tests.nets import Branch
+from tests.nets import Branch, encoder
 
 T = 4
 Batches = list[tuple[Tensor, Tensor]]
@@ -118,6 +118,39 @@ def test_examples_are_where_answers_differ(report, model, snns, batches) -> None
             assert example.sample.image is not None
 
 
+class Sequences(nn.Module):
+    """Takes [length, samples, 8]: the batch is second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder(8, 2, 16), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(x).mean(0))
+
+
+def test_samples_are_taken_along_the_batch_axis() -> None:
+    torch.manual_seed(0)
+    model = Sequences().eval()
+    batches = [(torch.randn(5, n, 8), torch.randint(0, 3, (n,))) for n in (4, 3)]
+    inputs = torch.cat([x for x, _ in batches], 1)
+    snn = spikecast.convert(model, batches, Config(num_steps=2, num_levels=1, thresholds="quantile"))
+    report = build(model, {"one": snn}, batches, layer_samples=3, traced=2)
+    network = report.networks[0]
+    assert (report.samples, report.layer_samples) == (7, 3)
+    assert [sample.image for sample in report.traced] == [picture(inputs[:, i]) for i in range(2)]
+    assert network.examples
+    for example in network.examples:
+        assert example.sample.image == picture(inputs[:, example.sample.number])
+    compared = measure.agreement(model, snn, [inputs[:, :3]])
+    errors = {layer.name: layer.error for layer in network.layers if layer.error is not None}
+    assert errors == {site.site: site.error for site in compared.sites}
+    (trace,) = [trace for trace in network.traces if trace.site.endswith("linear1.input")]
+    levels = snn.record(inputs[:, :2])[trace.site].levels  # [T, length, samples, 8]
+    assert (trace.neurons, tuple(levels.shape)) == (5 * 8, (2, 5, 2, 8))
+    assert torch.tensor(trace.levels).equal(levels.permute(2, 0, 1, 3).flatten(2)[..., trace.shown].long())
+
+
 def test_json_round_trip(report) -> None:
     text = json.dumps(report.to_json(), allow_nan=False)
     assert ReportData.from_json(json.loads(text)) == report
@@ -211,7 +244,7 @@ def test_progress_and_own_command(model, snns, batches) -> None:
     seen: list[int] = []
     found = build(model, {"one": snns["rate"]}, batches, progress=seen.append)
     assert seen == [6, 5]
-    assert found.title == "Net"
+    assert found.title == "Branch"
     assert found.command
     assert found.versions["spikecast"] == spikecast.__version__
 

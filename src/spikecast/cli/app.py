@@ -24,7 +24,6 @@ from spikecast.cli import (
 
 app = typer.Typer(
     name="spikecast",
-    help="Turn a pretrained PyTorch network into a spiking network without training, and measure it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

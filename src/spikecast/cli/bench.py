@@ -14,7 +14,7 @@ import typer
 from spikecast.cli import common
 from spikecast.cli.inspect import Shape
 from spikecast.cli.options import MachineOptions, ModelOptions, OutputOptions, SettingOptions, grouped
-from spikecast.cli.source import device_named, on_device, open_source
+from spikecast.cli.source import open_source
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError
 from spikecast.text import columns
@@ -36,12 +36,10 @@ def command(
     spikecast bench demo:cnn --batch-size 32
     spikecast bench torchvision:resnet34 --steps 8 --levels 4
     """
-    torch.manual_seed(machine.seed)
-    place = device_named(machine.device)
-    source = open_source(model, place)
-    if source.loaded.regions is not None or source.loaded.task == "detection":
+    source = open_source(model, machine)
+    if source.regions is not None or source.task == "detection":
         raise ConfigError(f"{model.model} is converted by region; time the regions with a script of your own")
-    batch = on_device(source.example(batch_size, shape), place)
+    batch = source.inputs(batch_size, shape)
     network = source.network
     if network is None:  # the thresholds that are quickest to find: how long a step takes does not depend on them
         quick = dataclasses.replace(settings, thresholds=settings.thresholds or "quantile")
@@ -54,7 +52,7 @@ def command(
         f"ANN, {batch_size * steps} images": lambda: source.model(*many),
         f"SNN, {batch_size} images, T = {steps}": lambda: network.run(*calls, num_steps=steps),
     }
-    seconds = _medians(runs, rounds, place)
+    seconds = _medians(runs, rounds, source.device)
     common.show(*_answer(seconds, batch_size, steps), as_json=output.as_json, out=output.out)
 
 

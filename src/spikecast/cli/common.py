@@ -50,21 +50,15 @@ def _bar() -> Iterator[Progress]:
     if _bars:
         yield _bars[-1]
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
     console = Console(stderr=True)
     silent = distributed.world()[0] != 0 or not console.is_terminal
-    clocks = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, *clocks, console=console, disable=silent, transient=True) as bar:
+    what, rate = rich.TextColumn("{task.description}"), rich.TextColumn("{task.fields[rate]}")
+    clocks = (rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn())
+    columns = (what, rich.BarColumn(20), rich.MofNCompleteColumn(), rate, *clocks)
+    with rich.Progress(*columns, console=console, disable=silent, transient=True) as bar:
         _bars.append(bar)
         try:
             yield bar

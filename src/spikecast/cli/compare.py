@@ -9,6 +9,7 @@ import typer
 from spikecast.cli import common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import LevelList, MeasuredOptions, Steps, grouped
+from spikecast.config import Config
 from spikecast.experiments.compare import preset_configs
 
 
@@ -17,7 +18,7 @@ def command(
     given: MeasuredOptions,
     presets: Annotated[str, typer.Option(help="dcgs, ecmt, snm, ts and ours, with commas between")] = "dcgs,ecmt,ours",
     levels: LevelList = "4,8",
-    steps: Steps = 8,
+    steps: Steps = Config.num_steps,
 ) -> None:
     """Convert MODEL by several methods and measure all on the same images.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +32,7 @@ def command(
     machine: MachineOptions,
     output: JsonOption,
     out: Annotated[Path, typer.Option("--out", help="folder for the pages and the networks")] = Path("out"),
-    steps: Steps = 8,
+    steps: Steps = Config.num_steps,
     levels: Annotated[int, typer.Option("--levels", "-n", help="thresholds per sign of a neuron")] = 4,
     limit: Annotated[int | None, typer.Option(help="measure at most so many digits")] = None,
 ) -> None:
@@ -46,13 +45,13 @@ def command(
     spikecast demo --steps 4 --out somewhere --json
     """
     configs = {c: Config(num_steps=steps, num_levels=levels, coding=c, seed=machine.seed) for c in CODINGS}
+    digits: dict[str, Any] = {"data": "demo:digits", "limit": limit, "calibrate": 256, "batch_size": 64}
     results: dict[str, Any] = {}
     for name, words in NETWORKS.items():
-        digits = JobOptions(model=f"demo:{name}", data="demo:digits", limit=limit, calibrate=256, batch_size=64)
-        job = open_job(dataclasses.replace(digits, **vars(machine)))
+        job = open_job(JobOptions(model=f"demo:{name}", **digits, **vars(machine)))
         networks = {coding: job.network(config) for coding, config in configs.items()}
         measured = {
-            coding: evaluate(network, job.counted(f"measuring {coding}"), model=job.model)
+            coding: evaluate(network, job.counted(f"measuring {coding}"), model=job.source.model)
             for coding, network in networks.items()
         }
         results[name] = {coding: entry.to_json() for coding, entry in measured.items()}

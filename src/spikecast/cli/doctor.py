@@ -40,13 +40,7 @@ def command(output: JsonOption) -> None:
     spikecast doctor
     spikecast doctor --json
     """
-    data = examined()
-    common.show(_text(data), data, as_json=output.as_json)
-
-
-def examined() -> dict[str, Any]:
-    """All that there is to say, as plain data."""
-    return {
+    data = {
         "spikecast": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -55,6 +49,7 @@ def examined() -> dict[str, Any]:
         "threads": {"torch": torch.get_num_threads(), "cores": os.cpu_count()},
         "kernels": {"cpu": _kernel("cpu"), "cuda": _kernel("cuda") if torch.cuda.is_available() else "no CUDA device"},
     }
+    common.show(_text(data), data, as_json=output.as_json)
 
 
 def _version(package: str) -> str | None:

@@ -29,7 +29,7 @@ def command(
     job = open_job(given)
     config = job.config(settings, given.seed)
     network = whole(job.network(config), given.model)
-    compared = agreement(job.model, network, job.counted("comparing layers"), num_steps=config.num_steps)
+    compared = agreement(job.source.model, network, job.counted("comparing layers"), num_steps=config.num_steps)
     common.skipped(job.batches)
     words = compared.explain(most)
     common.show(

@@ -14,7 +14,7 @@ from torch import Tensor
 from spikecast.cli import common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import JsonOption, MaybeJobOptions, SettingOptions, grouped
-from spikecast.cli.source import device_named, open_source, whole
+from spikecast.cli.source import Source, open_source, whole
 from spikecast.errors import ConfigError
 from spikecast.network.spiking import SpikingNetwork
 
@@ -44,7 +44,7 @@ def command(
     if out.suffix not in NIR + EVENTS:
         raise ConfigError(f"--out {out}: the name must end in one of {', '.join(NIR + EVENTS)}")
     importers = _importers(check, out)
-    network, inputs = _opened(given, settings)
+    network, source, inputs = _opened(given, settings)
     if out.suffix in EVENTS:
         if inputs is None:
             raise ConfigError(f"--out {out}: events come from images; give --data")
@@ -56,7 +56,7 @@ def command(
     common.note(f"written to {out}")
     text, data = str(exported), dataclasses.asdict(exported)
     if importers and not isinstance(inputs, Tensor):
-        inputs = open_source(given, device_named(given.device)).example()
+        inputs = source.inputs()
     for name in importers:
         checked = check_nir(out, name, inputs, num_steps=network.config.num_steps, network=network)
         text = f"{text}\n{checked}"
@@ -78,19 +78,19 @@ def _importers(check: str, out: Path) -> list[Any]:
     return names
 
 
-def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[SpikingNetwork, Any]:
-    """The network, and the first batch of inputs if there is data."""
+def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[SpikingNetwork, Source, Any]:
+    """The network, where it comes from, and the first batch of inputs if there is data."""
     if given.data:
         job = open_job(given)
         network = whole(job.network(job.config(settings, given.seed)), given.model)
         (batch,) = islice(job.data(), 1)
-        return network, batch[0] if isinstance(batch, list | tuple) else batch
-    source = open_source(given, device_named(given.device))
+        return network, job.source, batch[0] if isinstance(batch, list | tuple) else batch
+    source = open_source(given, given)
     if source.network is None:
         raise ConfigError(f"{given.model} is not converted yet; give --data for its thresholds, or a FILE.spikecast")
     if settings.given:
         raise ConfigError(f"{given.model} has its own {', '.join(settings.given)}; leave them out")
-    return whole(source.network, given.model), None
+    return whole(source.network, given.model), source, None
 
 
 def _write_events(network: SpikingNetwork, inputs: Any, out: Path, steps: int | None, *, as_json: bool) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from spikecast.cli import common
 from spikecast.cli.convert import Strict
 from spikecast.cli.options import JsonOption, MachineOptions, ModelOptions, grouped
-from spikecast.cli.source import device_named, on_device, open_source
+from spikecast.cli.source import open_source
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 
@@ -32,17 +31,14 @@ def command(
     spikecast inspect mine.py:net --trust --shape 1,28,28
     spikecast inspect digits.spikecast --json
     """
-    torch.manual_seed(machine.seed)
-    place = device_named(machine.device)
-    source = open_source(model, place)
+    source = open_source(model, machine)
     network = source.network
     if network is None:
         # The thresholds do not matter here; those that random inputs give are thrown away.
-        batch = on_device(source.example(2, shape), place)
         config = Config(num_steps=1, thresholds="quantile")
-        network = convert(source.model, [batch], config, strict=strict, regions=source.loaded.regions)
+        network = convert(source.model, [source.inputs(2, shape)], config, strict=strict, regions=source.regions)
     data: dict[str, Any] = {**source.about, **network.about, **network.report.to_json()}
-    lines = [f"{data['model']}: {data['task']}; {source.loaded.preparation}"]
+    lines = [f"{data['model']}: {data['task']}; {source.preparation}"]
     if source.network is not None:
         data["config"] = network.config.to_json()
         lines.append(f"converted: {settings(network.config)}")

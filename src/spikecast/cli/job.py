@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import nn
 
 from spikecast import distributed
 from spikecast.cli import common
 from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
-from spikecast.cli.source import Source, device_named, on_device, open_source
+from spikecast.cli.source import Source, on_device, open_source
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError, DataError
@@ -32,37 +30,26 @@ class Job:
     source: Source
     batches: Iterable[Any]
     calibrating: Iterable[Any]
-    device: torch.device
     said: Mapping[str, Any]  # what was asked for, so that records of another job are not mixed in
-
-    @property
-    def model(self) -> nn.Module:
-        return self.source.model
-
-    @property
-    def total(self) -> int | None:
-        """How many images are measured, where that is known."""
-        return len(self.batches) if isinstance(self.batches, Data) else None
 
     def data(self) -> Iterator[Any]:
         """The batches, on the device."""
-        return (on_device(batch, self.device) for batch in self.batches)
+        return (on_device(batch, self.source.device) for batch in self.batches)
 
     def counted(self, what: str) -> Iterator[Any]:
         """The same, with a bar."""
-        return self._counted(self.batches, self.total, what)
+        return self._counted(self.batches, what)
 
     def calibration(self) -> Iterator[Any]:
         """The images that thresholds are found from."""
-        total = len(self.calibrating) if isinstance(self.calibrating, Data) else None
         # Detectors take their targets for a second argument.
         alone = isinstance(self.calibrating, Data)
-        return ([b[0]] if alone else b for b in self._counted(self.calibrating, total, "calibrating"))
+        return ([b[0]] if alone else b for b in self._counted(self.calibrating, "calibrating"))
 
-    def _counted(self, batches: Iterable[Any], total: int | None, what: str) -> Iterator[Any]:
-        with common.progress(total, what) as done:
+    def _counted(self, batches: Iterable[Any], what: str) -> Iterator[Any]:
+        with common.progress(_size(batches), what) as done:
             for batch in batches:
-                yield on_device(batch, self.device)
+                yield on_device(batch, self.source.device)
                 done(samples(batch))
 
     def config(self, settings: SettingOptions, seed: int) -> Config:
@@ -81,7 +68,7 @@ class Job:
         """The spiking network: the saved one, or the model converted now."""
         if self.source.network is not None:
             return self.source.network
-        network = convert(self.model, self.calibration(), config, strict=strict, regions=self.source.loaded.regions)
+        network = convert(self.source.model, self.calibration(), config, strict=strict, regions=self.source.regions)
         network.about = self.source.about
         return network
 
@@ -92,33 +79,34 @@ class Job:
         total = config.steps_or(steps)
         evaluator = Evaluator(
             lambda: self.network(config),
-            self.source.loaded.task,
-            model=self.model,
+            self.source.task,
+            model=self.source.model,
             costs=options.costs,
             num_steps=total,
         )
         folder = options.resume / label.replace(" ", "-") if options.resume is not None else None
         said = {**self.said, "config": config.to_json(), "steps": total}
-        with common.progress(self.total, label or "measuring") as done:
+        with common.progress(_size(self.batches), label or "measuring") as done:
             return evaluate_all(evaluator, self.data(), folder=folder, job=said, progress=done)
 
     def has_rectifiers(self) -> bool:
         """Whether the network that comes of the model has rectifying neurons."""
         self.source.refuse_saved()
-        return has_rectifiers(self.model, self.calibration(), regions=self.source.loaded.regions)
+        return has_rectifiers(self.source.model, self.calibration(), regions=self.source.regions)
 
     def compare(self, configs: Mapping[str, Config], options: MeasureOptions) -> Comparison:
         """Convert by several configurations and measure all."""
         self.source.refuse_saved()
-        with common.progress(None if self.total is None else self.total * len(configs)) as done:
+        size = _size(self.batches)
+        with common.progress(None if size is None else size * len(configs)) as done:
             comparison = compare(
-                self.model,
+                self.source.model,
                 self.calibration,
                 self.data,
                 configs,
-                task=self.source.loaded.task,
+                task=self.source.task,
                 costs=options.costs,
-                regions=self.source.loaded.regions,
+                regions=self.source.regions,
                 folder=options.resume,
                 job=self.said,
                 progress=lambda name, images: done(images, name),
@@ -127,34 +115,33 @@ class Job:
         return comparison
 
 
+def _size(batches: Iterable[Any]) -> int | None:
+    """How many images there are, where that is known."""
+    return len(batches) if isinstance(batches, Data) else None
+
+
 def open_job(options: JobOptions) -> Job:
     """Open the model and the data, and say on stderr what was understood."""
     if options.calibrate < 1:
         raise ConfigError(f"--calibrate {options.calibrate}: thresholds need at least one image")
-    torch.manual_seed(options.seed)
-    place = device_named(options.device)
-    source = open_source(options, place).reading(options.data)
-    batches = _opened(source, options, "val", options.limit)
-    count = options.calibrate if options.limit is None else min(options.calibrate, options.limit)
-    try:
-        calibrating = _opened(source, options, "train", count)
-    except DataError:  # there is no training split
-        calibrating = _opened(source, options, "val", count)
-    size = f"{len(batches)} images" if isinstance(batches, Data) else "some images"
-    common.note(f"{options.model}, {options.data}: {size}; {source.loaded.preparation}")
-    return Job(source, batches, calibrating, place, _said(source, options))
-
-
-def _opened(source: Source, options: JobOptions, split: str, limit: int | None) -> Iterable[Any]:
-    return open_data(
+    source = open_source(options, options).reading(options.data)
+    opened = partial(
+        open_data,
         options.data,
-        source.loaded.preparation,
-        split=split,
+        source.preparation,
         batch_size=options.batch_size,
-        limit=limit,
         skip_corrupt=options.skip_corrupt,
         trust=options.trust,
     )
+    batches = opened(split="val", limit=options.limit)
+    count = options.calibrate if options.limit is None else min(options.calibrate, options.limit)
+    try:
+        calibrating = opened(split="train", limit=count)
+    except DataError:  # there is no training split
+        calibrating = opened(split="val", limit=count)
+    size = f"{len(batches)} images" if isinstance(batches, Data) else "some images"
+    common.note(f"{options.model}, {options.data}: {size}; {source.preparation}")
+    return Job(source, batches, calibrating, _said(source, options))
 
 
 def _said(source: Source, options: JobOptions) -> dict[str, Any]:
@@ -166,7 +153,7 @@ def _said(source: Source, options: JobOptions) -> dict[str, Any]:
         "images": options.limit,
         "batch_size": options.batch_size,
         "calibrate": options.calibrate,
-        "preparation": source.loaded.preparation.to_json(),
+        "preparation": source.preparation.to_json(),
         "classes": options.classes,
     }
 

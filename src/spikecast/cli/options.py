@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -76,11 +76,15 @@ class DataOptions:
 class SettingOptions:
     """How a model is converted. What is not given is Config's default, or what a saved network has."""
 
-    steps: Annotated[int | None, typer.Option("--steps", "-T", help="time-steps; 8 unless given")] = None
+    steps: Annotated[int | None, typer.Option("--steps", "-T", help=f"time-steps; {Config.num_steps} unless given")] = (
+        None
+    )
     levels: Annotated[
         int | None,
         typer.Option(
-            "--levels", "-n", help="thresholds per sign of a neuron; 8 unless given, 1 is the signed IF neuron"
+            "--levels",
+            "-n",
+            help=f"thresholds per sign of a neuron; {Config.num_levels} unless given, 1 is the signed IF neuron",
         ),
     ] = None
     coding: Annotated[str | None, typer.Option(help="differential (unless given) or rate")] = None
@@ -169,14 +173,14 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer takes it: every parameter that is a group stands for the group's fields."""
-    hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        if name in groups:
-            parameters += _parameters(groups[name])
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if dataclasses.is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+            parameters += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
         else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -186,21 +190,6 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**made, **given)
 
-    signature = inspect.Signature(parameters)
-    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
-
-
-def _parameters(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    empty = inspect.Parameter.empty
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=empty if field.default is dataclasses.MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in dataclasses.fields(group)
-    ]

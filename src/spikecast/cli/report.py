@@ -64,13 +64,13 @@ def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:
     """The report of some networks of a job, with pictures that look as the images did."""
     from spikecast.page import build
 
-    prepared = job.source.loaded.preparation
+    prepared = job.source.preparation
     return build(
-        job.model,
+        job.source.model,
         networks,
         job.counted("measuring"),
         title=title,
-        task=job.source.loaded.task,
+        task=job.source.task,
         classes=list(job.batches.classes) if isinstance(job.batches, Data) else None,
         to_pixels=lambda x: pixels(x, prepared),
     )

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from spikecast.cli import common
-from spikecast.cli.options import ModelOptions
+from spikecast.cli.options import MachineOptions, ModelOptions
 from spikecast.conversion.pipeline import load
 from spikecast.errors import ArtifactError, ConfigError
+from spikecast.graph.structure import flatten, unflatten
 from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.sources import Preparation
@@ -35,22 +36,18 @@ class Analog(nn.Module):
         return self.network.analog(*args, **kwargs)
 
 
-@dataclass(frozen=True)
-class Source:
-    """A model with what is known of it; `network` where it is a saved one."""
+@dataclass(frozen=True, kw_only=True)
+class Source(Loaded):
+    """A model on its device with what is known of it; `network` where it is a saved one."""
 
     spec: str
-    loaded: Loaded
+    device: torch.device
     network: Network | None = None
-
-    @property
-    def model(self) -> nn.Module:
-        return self.loaded.model
 
     @property
     def about(self) -> dict[str, Any]:
         """What is stored along with the network."""
-        return {"model": self.spec, "task": self.loaded.task, "preparation": self.loaded.preparation.to_json()}
+        return {"model": self.spec, "task": self.task, "preparation": self.preparation.to_json()}
 
     def reading(self, data: str) -> Source:
         """A model of one's own does not say what it is for; the data does. Detectors prepare images themselves."""
@@ -60,30 +57,32 @@ class Source:
         changed: dict[str, Any] = {"task": task, "regions": PARTS.get(task)}
         if task == "detection":
             changed["preparation"] = RAW
-        return dataclasses.replace(self, loaded=dataclasses.replace(self.loaded, **changed))
+        return dataclasses.replace(self, **changed)
 
     def refuse_saved(self) -> None:
         """For commands that convert by settings of their own."""
         if self.network is not None:
             raise ConfigError(f"{self.spec} is converted already; give the model it was made from")
 
-    def example(self, count: int = 2, shape: str = "") -> Any:
-        """A random batch of the form that the model takes, as a loader would yield it."""
+    def inputs(self, count: int = 2, shape: str = "") -> Any:
+        """A random batch of the form that the model takes, as a loader would yield it, on the device."""
+        size = self.preparation.size or ANY_SIZE
         if shape:
-            return torch.rand(count, *common.numbers(shape, "shape"))
-        if self.loaded.example is not None:
-            return self.loaded.example
-        prepared = self.loaded.preparation
-        size = prepared.size or ANY_SIZE
-        if self.loaded.task == "detection":
-            return [[torch.rand(prepared.channels, size, size) for _ in range(count)]]
-        return torch.randn(count, prepared.channels, size, size)
+            made: Any = torch.rand(count, *common.numbers(shape, "shape"))
+        elif self.example is not None:
+            made = self.example
+        elif self.task == "detection":
+            made = [[torch.rand(self.preparation.channels, size, size) for _ in range(count)]]
+        else:
+            made = torch.randn(count, self.preparation.channels, size, size)
+        return on_device(made, self.device)
 
 
-def open_source(options: ModelOptions, device: torch.device) -> Source:
-    """The model or the saved network, on the device."""
-    spec = options.model
-    network = None
+def open_source(options: ModelOptions, machine: MachineOptions) -> Source:
+    """The model or the saved network, on the device; what is drawn at random follows the seed from here on."""
+    torch.manual_seed(machine.seed)
+    device = device_named(machine.device)
+    spec, network = options.model, None
     if spec.endswith(SUFFIX):
         model = None if options.of is None else _opened(options.of, options).model.to(device)
         network = load(spec, model=model, device=device)
@@ -93,7 +92,8 @@ def open_source(options: ModelOptions, device: torch.device) -> Source:
             raise ConfigError(f"--of {options.of} goes with a FILE{SUFFIX}, and {spec} is none; leave it out")
         loaded = _opened(spec, options)
         loaded.model.to(device)
-    return Source(spec, dataclasses.replace(loaded, preparation=_prepared(loaded.preparation, options)), network)
+    known = vars(loaded) | {"preparation": _prepared(loaded.preparation, options)}
+    return Source(**known, spec=spec, device=device, network=network)
 
 
 def _opened(spec: str, options: ModelOptions) -> Loaded:
@@ -147,8 +147,5 @@ def device_named(name: str) -> torch.device:
 
 def on_device(value: Any, device: torch.device) -> Any:
     """A batch with all its tensors on the device."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, list | tuple):
-        return type(value)(on_device(v, device) for v in value)
-    return {k: on_device(v, device) for k, v in value.items()} if isinstance(value, dict) else value
+    leaves, form = flatten(value)
+    return unflatten(form, [leaf.to(device) if isinstance(leaf, Tensor) else leaf for leaf in leaves])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from spikecast.cli.job import open_job
 from spikecast.cli.options import LevelList, MeasuredOptions, Steps, grouped
 from spikecast.config import Config
 from spikecast.errors import ConfigError
-from spikecast.experiments.sweep import Sweep, grid, sweep_of
+from spikecast.experiments.sweep import grid, sweep_of
 
 
 @grouped
@@ -21,7 +22,7 @@ def command(
     coding: Annotated[str, typer.Option(help="codings, with commas between")] = "differential",
     thresholds: Annotated[str, typer.Option(help="methods, with commas between")] = "quantile,search",
     scale: Annotated[str, typer.Option(help="threshold scales, with commas between")] = "1",
-    steps: Steps = 8,
+    steps: Steps = Config.num_steps,
     budget: Annotated[str, typer.Option(help="energy=0.3 (of the ANN's) and/or steps=4, with a comma between")] = "",
 ) -> None:
     """Try every combination of settings on MODEL; each step of each is a point of accuracy, energy and latency.
@@ -39,16 +40,12 @@ def command(
     }
     configs = grid(Config(num_steps=steps, seed=given.seed), settings)
     points = sweep_of(open_job(given).compare(configs, given))
-    common.show(*_answer(points, limits), as_json=given.as_json, out=given.out)
-
-
-def _answer(points: Sweep, limits: dict[str, Any]) -> tuple[str, Any]:
     table, data = points.table(), points.to_json()
     if limits:
         best = points.within(**limits)
         table += f"\nbest within the budget: {best.name}, T = {best.num_steps}: {best.metric:.2%} at {best.energy:.1%}"
-        data["best"] = {"name": best.name, "num_steps": best.num_steps, "metric": best.metric, "energy": best.energy}
-    return table, data
+        data["best"] = dataclasses.asdict(best)
+    common.show(table, data, as_json=given.as_json, out=given.out)
 
 
 def _budget(text: str) -> dict[str, Any]:

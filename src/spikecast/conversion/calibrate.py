@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spikecast.config import Config
 from spikecast.conversion.channels import by_channel, channel_axes, threshold_shape
-from spikecast.conversion.observers import Histogram, Moments
+from spikecast.conversion.statistics import Histogram, Moments
 from spikecast.conversion.thresholds import method_of, needs_moments, threshold_from
 from spikecast.distributed import world
 from spikecast.errors import DataError
@@ -53,8 +53,8 @@ class SiteStatistics:
     def threshold(self) -> Tensor:
         """Base thresholds in the shape that broadcasts against the site."""
         assert self.shape is not None
-        theta = threshold_from(self.site, self.config, self.moments, self.histogram)
-        return theta.to(torch.float32).reshape(self.shape)
+        threshold = threshold_from(self.site, self.config, self.moments or self.histogram)
+        return threshold.to(torch.float32).reshape(self.shape)
 
 
 class Calibration(Observer):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from spikecast.config import Granularity
@@ -22,16 +24,9 @@ def by_channel(values: Tensor, axes: tuple[int, ...]) -> Tensor:
     if not axes:
         return values.reshape(1, -1)
     front = values.movedim(axes, tuple(range(len(axes))))
-    return front.reshape(_product(front.shape[: len(axes)]), -1)
+    return front.reshape(math.prod(front.shape[: len(axes)]), -1)
 
 
 def threshold_shape(values: Tensor, axes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that broadcasts one number per channel against a site's tensor."""
     return tuple(size if i in axes else 1 for i, size in enumerate(values.shape))
-
-
-def _product(sizes: tuple[int, ...]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total

@@ -22,6 +22,9 @@ from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
 
+FilePath = str | os.PathLike[str]
+Device = str | torch.device | None
+
 
 @overload
 def convert(
@@ -47,18 +50,6 @@ def convert(
 ) -> RegionNetwork: ...
 
 
-@overload
-def convert(
-    model: nn.Module,
-    batches: Iterable[Any],
-    config: Config | None = None,
-    *,
-    inputs: InputFunction | None = None,
-    strict: bool = False,
-    regions: Sequence[str] | None,
-) -> SpikingNetwork | RegionNetwork: ...
-
-
 def convert(
     model: nn.Module,
     batches: Iterable[Any],
@@ -67,7 +58,7 @@ def convert(
     inputs: InputFunction | None = None,
     strict: bool = False,
     regions: Sequence[str] | None = None,
-) -> SpikingNetwork | RegionNetwork:
+) -> Network:
     """Turn a model into a spiking network; `batches` are typical inputs, from which the thresholds are found.
 
     `inputs` picks the model's input out of a batch; `strict` refuses ops that would not be fed by spikes; `regions`
@@ -82,7 +73,7 @@ def convert(
     with torch.no_grad():
         bound = calls(batches, binder)
         first = next(bound)
-        network: SpikingNetwork | RegionNetwork
+        network: Network
         if regions is None:
             network = prepare(model, first, config, strict=strict)
         else:
@@ -128,9 +119,15 @@ class _Few:
         return self.calls[0] if len(self.calls) == 1 else joined(self.calls, self.axis or 0)
 
 
-def load(
-    path: str | os.PathLike[str], *, model: nn.Module | None = None, device: str | torch.device | None = None
-) -> SpikingNetwork | RegionNetwork:
+@overload
+def load(path: FilePath, *, model: None = None, device: Device = None) -> SpikingNetwork: ...
+
+
+@overload
+def load(path: FilePath, *, model: nn.Module, device: Device = None) -> RegionNetwork: ...
+
+
+def load(path: FilePath, *, model: nn.Module | None = None, device: Device = None) -> Network:
     """The network in a file, as `save` wrote it; on the CPU unless a device is given.
 
     A network that was converted by region needs the `model` whose regions it stands in for; any other needs no code.
@@ -138,6 +135,6 @@ def load(
     from spikecast.storage import artifact  # and msgspec with it
 
     network = artifact.load(path, model=model, device=device)
-    if model is not None and not isinstance(network, SpikingNetwork):
+    if model is not None:  # then it is by region: of any other, a model is refused
         allow_recapture(network, model)
     return network

@@ -136,7 +136,10 @@ def _own_answer(model: nn.Module, call: Call) -> Any:
         return model(*args, **kwargs)
     except Exception as error:
         said = f"{type(model).__name__} itself cannot take the call: {first_line(error)}"
-        raise DataError(f"{said}; give what it takes") from error
+        remedy = "give what it takes"
+        if any(isinstance(argument, list | tuple) for argument in args):  # maybe inputs that stand beside their label
+            remedy = "if there is a label, yield ((a, b), label) with integers, or (x, label), or give inputs="
+        raise DataError(f"{said}; {remedy}") from error
     finally:
         for buffer, before in state:
             if not torch.equal(buffer, before):

@@ -13,6 +13,7 @@ from spikecast.batches import Call
 from spikecast.config import Config
 from spikecast.conversion.prepare import prepare, recapture_of
 from spikecast.errors import ModelError
+from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork, shadow, submodule
 from spikecast.network.spiking import SpikingNetwork
 
@@ -55,7 +56,7 @@ def prepare_regions(
     return RegionNetwork(model, networks, config)
 
 
-def allow_recapture(network: RegionNetwork, model: nn.Module) -> None:
+def allow_recapture(network: Network, model: nn.Module) -> None:
     """Let a loaded network capture its regions again, for calls that the stored graphs cannot take."""
     for i, (name, part) in enumerate(network.networks.items()):
         part.allow_recapture(recapture_of(submodule(model, name), network.config, part, raw_inputs=i == 0))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spikecast import distributed
 from spikecast.conversion.calibrate import Calibration, SiteStatistics
-from spikecast.conversion.observers import Histogram, Moments
+from spikecast.conversion.statistics import Histogram, Moments
 from spikecast.errors import DataError
 
 Item = TypeVar("Item")
@@ -34,19 +34,19 @@ def shared_out(batches: Iterable[Item], calibration: Calibration) -> Iterator[tu
 
 def share(calibration: Calibration, batches: int) -> None:
     """Give every process the statistics of all."""
-    observers = list(calibration.statistics.values())
-    shapes = distributed.gather([o.shape for o in observers])
-    for i, observer in enumerate(observers):
+    statistics = list(calibration.statistics.values())
+    shapes = distributed.gather([s.shape for s in statistics])
+    for i, own in enumerate(statistics):
         found = [tuple(s[i]) for s in shapes if s[i] is not None]
         if len(set(found)) > 1:
             raise DataError(
-                f"site {observer.site.name!r} has thresholds of shape {found[0]} in one process and {found[-1]} in "
-                f"another; granularity={observer.config.granularity!r} needs calibration batches of one size"
+                f"site {own.site.name!r} has thresholds of shape {found[0]} in one process and {found[-1]} in "
+                f"another; granularity={own.config.granularity!r} needs calibration batches of one size"
             )
-        observer.shape = found[0] if found else None
-        if observer.histogram is not None and observer.shape is not None:
-            _share_histogram(observer.histogram, math.prod(observer.shape))
-    _share_moments([o for o in observers if o.moments is not None], batches)
+        own.shape = found[0] if found else None
+        if own.histogram is not None and own.shape is not None:
+            _share_histogram(own.histogram, math.prod(own.shape))
+    _share_moments([s for s in statistics if s.moments is not None], batches)
 
 
 def same_everywhere(thresholds: dict[str, Tensor]) -> None:
@@ -66,18 +66,18 @@ def _share_histogram(histogram: Histogram, channels: int) -> None:
     histogram.count = int(distributed.sum_over_all(torch.tensor([histogram.count])))
 
 
-def _share_moments(observers: list[SiteStatistics], batches: int) -> None:
+def _share_moments(statistics: list[SiteStatistics], batches: int) -> None:
     """Batch by batch, from the process that saw it: for each site the parts it noted, laid one after the other."""
     rank, size = distributed.world()
-    mine: dict[str, list[list[int]]] = {}  # batch -> [observer, count, channels] of each part
+    mine: dict[str, list[list[int]]] = {}  # batch -> [site, count, channels] of each part
     values: dict[int, list[Tensor]] = {}
-    for i, observer in enumerate(observers):
-        assert observer.moments is not None
-        for batch, count, mean, squares in observer.moments.parts:
+    for i, own in enumerate(statistics):
+        assert own.moments is not None
+        for batch, count, mean, squares in own.moments.parts:
             mine.setdefault(str(batch), []).append([i, count, len(mean)])
             values.setdefault(batch, []).append(torch.cat([mean, squares]))
     said = distributed.gather(mine)
-    merged = [Moments() for _ in observers]
+    merged = [Moments() for _ in statistics]
     for batch in range(batches):
         owner = batch % size
         parts = said[owner].get(str(batch), [])
@@ -88,5 +88,5 @@ def _share_moments(observers: list[SiteStatistics], batches: int) -> None:
         pieces = distributed.from_process(owner, flat).split([c for _, _, channels in parts for c in (channels,) * 2])
         for (i, count, _), mean, squares in zip(parts, pieces[::2], pieces[1::2], strict=True):
             merged[i].add(count, mean, squares)
-    for observer, moments in zip(observers, merged, strict=True):
-        observer.moments = moments
+    for own, moments in zip(statistics, merged, strict=True):
+        own.moments = moments

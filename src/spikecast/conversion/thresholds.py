@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from spikecast.config import Config, Method
-from spikecast.conversion.observers import Histogram, Moments
+from spikecast.conversion.statistics import Histogram, Moments
+from spikecast.errors import ConfigError
 from spikecast.network.plan import Site
 from spikecast.theory.thresholds import optimal_threshold, paper_iteration
 
+OF_MOMENTS: tuple[Method, ...] = ("iteration", "iteration_paper")  # the other methods take a histogram
 SMALLEST, LARGEST = 2.0**-120, 2.0**120  # float32 holds their inverse too, with room for the scales of the search
 
 
@@ -18,7 +20,7 @@ def method_of(site: Site, config: Config) -> Method:
 
     Threshold iteration minimises the error of a ReLU; where there is none the paper takes the quantile (Alg. 2).
     """
-    if config.thresholds in ("iteration", "iteration_paper") and not site.is_rectifier:
+    if config.thresholds in OF_MOMENTS and not site.is_rectifier:
         return "quantile"
     if config.thresholds != "auto":
         return config.thresholds
@@ -33,28 +35,27 @@ def num_quanta(config: Config) -> int:
 
 
 def needs_moments(site: Site, config: Config) -> bool:
-    return method_of(site, config) in ("iteration", "iteration_paper")
+    return method_of(site, config) in OF_MOMENTS
 
 
-def threshold_from(site: Site, config: Config, moments: Moments | None, histogram: Histogram | None) -> Tensor:
+def threshold_from(site: Site, config: Config, statistics: Moments | Histogram | None) -> Tensor:
     """Base thresholds per channel in float64, scaled by `threshold_scale`."""
-    method = method_of(site, config)
-    if method in ("iteration", "iteration_paper"):
-        assert moments is not None and moments.mean is not None
-        if method == "iteration":
-            theta, active = optimal_threshold(moments.mean, moments.std, num_quanta(config))
-        else:
-            theta = paper_iteration(moments.mean, moments.std, num_quanta(config)).double()
-            active = torch.ones_like(theta, dtype=torch.bool)
-    else:
-        assert histogram is not None
-        theta = histogram.quantile(config.quantile)
-        active = theta > 0
-    return (filled(theta, active) * config.threshold_scale).clamp(SMALLEST, LARGEST)
+    match method_of(site, config), statistics:
+        case "iteration", Moments(mean=Tensor() as mean, std=std):
+            threshold, active = optimal_threshold(mean, std, num_quanta(config))
+        case "iteration_paper", Moments(mean=Tensor() as mean, std=std):
+            threshold = paper_iteration(mean, std, num_quanta(config)).double()
+            active = torch.ones_like(threshold, dtype=torch.bool)
+        case "quantile" | "search", Histogram() as histogram:  # the search begins there
+            threshold = histogram.quantile(config.quantile)
+            active = threshold > 0
+        case method, _:
+            raise ConfigError(f"thresholds={method!r} has no formula for {type(statistics).__name__}; add one here")
+    return (filled(threshold, active) * config.threshold_scale).clamp(SMALLEST, LARGEST)
 
 
-def filled(theta: Tensor, active: Tensor) -> Tensor:
+def filled(threshold: Tensor, active: Tensor) -> Tensor:
     """A channel without activity takes the layer's median."""
-    active = active & theta.isfinite() & (theta > SMALLEST)
-    median = theta[active].median() if bool(active.any()) else theta.new_tensor(1.0)
-    return torch.where(active, theta, median)
+    active = active & threshold.isfinite() & (threshold > SMALLEST)
+    median = threshold[active].median() if bool(active.any()) else threshold.new_tensor(1.0)
+    return torch.where(active, threshold, median)

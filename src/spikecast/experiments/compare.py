@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from spikecast.conversion.pipeline import convert
 from spikecast.costs import Costs
 from spikecast.errors import ConfigError
 from spikecast.experiments.resume import evaluate_all
-from spikecast.measure.energy.figures import Energy
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.base import Network
@@ -44,19 +44,13 @@ class Comparison:
         rows: list[Sequence[str]] = [["", *(f"{what} T={t}" for what in (self.metric, "same", "E") for t in chosen)]]
         ann = None
         for name, (_, e) in self.entries.items():
-            cells = [_cell(values, t) for values in (e.steps[self.metric], e.agreement) for t in chosen]
-            rows.append([name, *cells, *(_energy_cell(e.energy, t) for t in chosen)])
+            figures, energy = (e.steps[self.metric], e.agreement or ()), e.energy
+            cells = [f"{values[t - 1]:.1%}" if t <= len(values) else "" for values in figures for t in chosen]
+            ran = 0 if energy is None else energy.tally.num_steps
+            rows.append([name, *cells, *(energy.ratio_text(t) if energy and t <= ran else "" for t in chosen)])
             ann = e.ann or ann
         note = "" if ann is None else f"\nANN: {self.metric} {ann[self.metric]:.2%}"
         return f"{columns(rows)}{note}\nE is the energy up to that step over the ANN's"
-
-
-def _cell(values: Sequence[float] | None, t: int) -> str:
-    return "" if values is None or t > len(values) else f"{values[t - 1]:.1%}"
-
-
-def _energy_cell(energy: Energy | None, t: int) -> str:
-    return "" if energy is None or t > energy.tally.num_steps else energy.ratio_text(t)
 
 
 def compare(
@@ -96,15 +90,16 @@ def compare(
 
 
 def preset_configs(
-    names: Sequence[str], *, rectifiers: bool, levels: Sequence[int] = (8,), num_steps: int = 8
+    names: Sequence[str],
+    *,
+    rectifiers: bool,
+    levels: Sequence[int] = (Config.num_levels,),
+    num_steps: int = Config.num_steps,
 ) -> dict[str, Config]:
     """The presets by name, for each number of levels where a preset leaves it open; see `has_rectifiers`."""
-    chosen: dict[str, Config] = {}
-    for name in names:
-        for n in levels:
-            config = preset(name, num_steps=num_steps, num_levels=n, rectifiers=rectifiers)
-            chosen[f"{name} n={config.num_levels}"] = config
-    return chosen
+    made = partial(preset, num_steps=num_steps, rectifiers=rectifiers)
+    configs = [(name, made(name, num_levels=n)) for name in names for n in levels]
+    return {f"{name} n={config.num_levels}": config for name, config in configs}
 
 
 def has_rectifiers(model: nn.Module, batches: Iterable[Any], *, regions: Sequence[str] | None = None) -> bool:

@@ -30,17 +30,9 @@ class Cell:
 
     def fields(self) -> tuple[str, ...]:
         r = self.row
+        settings = (r.model, r.num_levels, r.coding, r.thresholds, f"{r.threshold_scale:g}", self.num_steps)
         figures = (self.published, self.measured, self.published_energy, self.measured_energy)
-        shown = ("" if x is None else f"{x:.2f}" for x in figures)
-        return (
-            r.model,
-            str(r.num_levels),
-            r.coding,
-            r.thresholds,
-            f"{r.threshold_scale:g}",
-            str(self.num_steps),
-            *shown,
-        )
+        return (*map(str, settings), *("" if x is None else f"{x:.2f}" for x in figures))
 
 
 @dataclass(frozen=True)
@@ -109,14 +101,14 @@ def reproduce(
     samples = 0
     for row in rows:
         config = row.config()
-        kept = [(t, m, e) for t, m, e in zip(row.steps, row.metric, row.energy, strict=True) if t <= config.num_steps]
-        kept = [k for k in kept if max_steps is None or k[0] <= max_steps]
+        last = config.num_steps if max_steps is None else min(config.num_steps, max_steps)
         evaluation = evaluate(row, config)
         samples = evaluation.samples
         if evaluation.ann is not None:
             anns[row.model] = (row.ann, 100 * evaluation.ann[table.metric])
-        for t, metric, energy in kept:
-            ratios = None if evaluation.energy is None else evaluation.energy.ratio
-            ratio = None if ratios is None else ratios[t - 1]
-            cells.append(Cell(row, t, metric, 100 * evaluation.steps[table.metric][t - 1], energy, ratio))
+        ratios = None if evaluation.energy is None else evaluation.energy.ratio
+        for t, metric, energy in zip(row.steps, row.metric, row.energy, strict=True):
+            if t <= last:
+                ratio = None if ratios is None else ratios[t - 1]
+                cells.append(Cell(row, t, metric, 100 * evaluation.steps[table.metric][t - 1], energy, ratio))
     return Reproduction(name, table.metric, cells, anns, samples)

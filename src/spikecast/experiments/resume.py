@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from spikecast import distributed
 from spikecast.errors import ConfigError, DataError
@@ -32,17 +33,13 @@ def evaluate_all(
     """
     journal = None if folder is None else Journal(Path(folder), dict(job or {}))
     known = {} if journal is None else journal.read()
-    try:
-        for number, batch in distributed.own(_batches(batches)):
-            if number not in known:
-                known[number] = evaluator.measure(number, batch)
-                if journal is not None:
-                    journal.write(known[number])
-            if progress is not None:
-                progress(known[number]["samples"])
-    finally:
-        if journal is not None:
-            journal.close()
+    for number, batch in distributed.own(_batches(batches)):
+        if number not in known:
+            known[number] = evaluator.measure(number, batch)
+            if journal is not None:
+                journal.write(known[number])
+        if progress is not None:
+            progress(known[number]["samples"])
     merged: dict[int, Record] = {}
     for records in distributed.gather(list(known.values())):
         merged.update((record["batch"], record) for record in records)
@@ -58,7 +55,6 @@ class Journal:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"cannot write to {folder}: {error.strerror}; give another folder") from error
-        self.file: TextIO | None = None
 
     def read(self) -> dict[int, Record]:
         """What all processes of all runs before have finished."""
@@ -77,19 +73,15 @@ class Journal:
 
     def write(self, record: Record) -> None:
         """Add a finished batch; it is on the disk when this returns."""
-        if self.file is None:
-            path = self.folder / f"records-{distributed.world()[0]}.jsonl"
-            torn = path.exists() and not path.read_bytes().endswith(b"\n")
-            self.file = path.open("a", encoding="utf-8")
-            if torn:
-                self.file.write("\n")
-            if path.stat().st_size == 0:
-                _write(self.file, {"job": self.job})
-        _write(self.file, record)
-
-    def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
+        with (self.folder / f"records-{distributed.world()[0]}.jsonl").open("ab+") as file:
+            size = file.tell()
+            file.seek(max(size - 1, 0))
+            is_torn = file.read(1) not in (b"", b"\n")  # by a process that was killed while it wrote
+            lines = [record] if size else [{"job": self.job}, record]
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            file.write(("\n" + text if is_torn else text).encode())
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _batches(batches: Iterable[Any]) -> Iterator[Any]:
@@ -98,22 +90,14 @@ def _batches(batches: Iterable[Any]) -> Iterator[Any]:
     return iter(batches)
 
 
-def _write(file: TextIO, value: Any) -> None:
-    file.write(json.dumps(value) + "\n")
-    file.flush()
-    os.fsync(file.fileno())
-
-
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """Every whole line; one that a killed process left behind is passed over."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
-            try:
+            with suppress(json.JSONDecodeError):
                 value = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(value, dict):
-                yield value
+                if isinstance(value, dict):
+                    yield value
 
 
 def _difference(old: Any, new: Mapping[str, Any]) -> str:

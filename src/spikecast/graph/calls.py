@@ -32,19 +32,13 @@ def misfit(program: Program, tensors: Sequence[Tensor], structure: Structure) ->
     for spec, tensor in zip(program.inputs, tensors, strict=True):
         if tensor.dtype != spec.meta.dtype:
             return f"{spec.name} is {tensor.dtype}, not {spec.meta.dtype}"
-        if tensor.dim() != len(spec.dims):
-            return f"{spec.name} has shape {tuple(tensor.shape)}, not {_form(spec.dims)}"
-        for dim, size in zip(spec.dims, tensor.shape, strict=True):
-            if (dim if isinstance(dim, int) else sizes.setdefault(dim, size)) != size:
-                return f"{spec.name} has shape {tuple(tensor.shape)}, not {_form(spec.dims)}"
-    for guard in program.guards:
-        if not evaluate(guard, sizes):
-            return f"the model takes another path for sizes {sizes}"
+        pairs = zip(spec.dims, tensor.shape, strict=False)
+        fits = [(dim if isinstance(dim, int) else sizes.setdefault(dim, size)) == size for dim, size in pairs]
+        if tensor.dim() != len(spec.dims) or not all(fits):
+            return f"{spec.name} has shape {tuple(tensor.shape)}, not ({', '.join(map(str, spec.dims))})"
+    if not all(evaluate(guard, sizes) for guard in program.guards):
+        return f"the model takes another path for sizes {sizes}"
     return None
-
-
-def _form(dims: Sequence[int | str]) -> str:
-    return "(" + ", ".join(d if isinstance(d, str) else str(d) for d in dims) + ")"
 
 
 def check_finite(tensors: Sequence[Tensor]) -> None:
@@ -57,10 +51,8 @@ def check_finite(tensors: Sequence[Tensor]) -> None:
 
 def batch_size(program: Program, tensors: Sequence[Tensor]) -> int | None:
     """How many samples a call holds; None where the batch size is pinned."""
-    for spec, tensor in zip(program.inputs, tensors, strict=True):
-        if spec.meta.batch_axis is not None:
-            return int(tensor.shape[spec.meta.batch_axis])
-    return None
+    axes = ((spec.meta.batch_axis, tensor.shape) for spec, tensor in zip(program.inputs, tensors, strict=True))
+    return next((int(shape[axis]) for axis, shape in axes if axis is not None), None)
 
 
 def take(program: Program, tensors: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:

@@ -92,26 +92,22 @@ def _taps(target: str, sizes: tuple[int, ...], kernel: tuple[int, ...], settings
 
 def _by_gradient(node: Node, args: Sequence[Any], position: int) -> Tensor:
     """Of any op that is linear in the tensor: with ones for all others, the gradient of the sum counts products."""
+    tensors: list[Tensor] = []
+
+    def ones(value: Any) -> Any:
+        if isinstance(value, torch.Size):
+            tensors.append(torch.ones(value, dtype=torch.float64))
+            return tensors[-1]
+        return [ones(v) for v in value] if isinstance(value, list | tuple) else value
+
+    filled = [ones(value) for value in args]
     try:
         with torch.enable_grad():
-            ones = _ones(list(args))
-            x = _tensors(ones)[position].requires_grad_()
-            (taps,) = torch.autograd.grad(resolve(node.target)(*ones).sum(), x)
+            x = tensors[position].requires_grad_()
+            (taps,) = torch.autograd.grad(resolve(node.target)(*filled).sum(), x)
     except RuntimeError as error:  # an op that a user registered
         raise ModelError(
             f"the products of {node.op} cannot be counted: it has no gradient; give it one with "
             "torch.library.register_autograd, or register it as nonlinear"
         ) from error
     return taps.round().long()
-
-
-def _ones(value: Any) -> Any:
-    if isinstance(value, torch.Size):
-        return torch.ones(value, dtype=torch.float64)
-    return [_ones(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [t for v in value for t in _tensors(v)] if isinstance(value, list | tuple) else []

@@ -34,7 +34,6 @@ class Flow:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._moving: dict[bool, frozenset[str]] = {}
         self._schedules: dict[bool, Schedule] = {}
         self._fan_outs: dict[tuple[str, tuple[Size, ...]], FanOut] = {}
 
@@ -106,18 +105,12 @@ class Flow:
 
     def moving(self, inputs_move: bool = False) -> frozenset[str]:
         """Values that differ from step to step."""
-        if inputs_move not in self._moving:
-            moving = {i.name for i in self.program.inputs} if inputs_move else set()
-            for node in self.program.nodes:
-                if node.target == NEURON or not moving.isdisjoint(node.inputs):
-                    moving.add(node.name)
-            self._moving[inputs_move] = frozenset(moving)
-        return self._moving[inputs_move]
+        return self.schedule(inputs_move).moving
 
     def schedule(self, inputs_move: bool = False) -> Schedule:
         """In which order a run evaluates the ops, and what it may overwrite and forget."""
         if inputs_move not in self._schedules:
-            self._schedules[inputs_move] = make_schedule(self, inputs_move)
+            self._schedules[inputs_move] = make_schedule(self.program, inputs_move)
         return self._schedules[inputs_move]
 
     # -- products

@@ -66,10 +66,3 @@ def evaluate(guard: Guard, sizes: Mapping[str, int]) -> Any:
     if isinstance(guard, list):
         return OPS[guard[0]](*(evaluate(argument, sizes) for argument in guard[1:]))
     return guard
-
-
-def symbols(guard: Guard) -> set[str]:
-    """Size symbols a tree speaks of."""
-    if isinstance(guard, str):
-        return {guard}
-    return set().union(*(symbols(argument) for argument in guard[1:])) if isinstance(guard, list) else set()

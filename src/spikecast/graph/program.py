@@ -105,6 +105,11 @@ class Node:
         args = tuple(device if isinstance(a, torch.device) else a for a in args)
         return args, kwargs | {"device": device} if "device" in kwargs else kwargs
 
+    def swapped(self, swap: Callable[[Ref], Any]) -> Node:
+        """The op with every reference put through `swap`."""
+        args, kwargs = self.arguments(swap)
+        return dataclasses.replace(self, args=args, kwargs=kwargs)
+
     def call(self, look_up: Callable[[Ref], Any], device: torch.device | None = None) -> Any:
         """The op's result on what `look_up` answers for its references, in their order."""
         args, kwargs = self.arguments(look_up, device)
@@ -136,9 +141,6 @@ class Program:
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Program:
         return dataclasses.replace(self, nodes=tuple(nodes), **changes)
 
-    def meta(self, name: str) -> Meta | tuple[Meta | None, ...] | None:
-        return self.metas[name]
-
     @cached_property
     def metas(self) -> dict[str, Meta | tuple[Meta | None, ...] | None]:
         """Meta of every value by name."""
@@ -147,6 +149,12 @@ class Program:
             found[name] = Meta(tuple(tensor.shape), tensor.dtype, None)
         found.update((node.name, node.meta) for node in self.nodes)
         return found
+
+    @cached_property
+    def batch_axes(self) -> dict[str, int]:
+        """Where each tensor has its batch, of those that have one."""
+        metas = ((name, meta) for name, meta in self.metas.items() if isinstance(meta, Meta))
+        return {name: meta.batch_axis for name, meta in metas if meta.batch_axis is not None}
 
     @cached_property
     def users(self) -> dict[str, list[Node]]:
@@ -190,17 +198,6 @@ def replace_refs(value: Any, swap: Callable[[Ref], Any]) -> Any:
     if isinstance(value, dict):
         return {key: replace_refs(item, swap) for key, item in value.items()}
     return value
-
-
-def renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """The node with its inputs renamed."""
-
-    def swap(ref: Ref) -> Ref:
-        return Ref(names.get(ref.name, ref.name))
-
-    if not any(name in names for name in node.inputs):
-        return node
-    return dataclasses.replace(node, args=replace_refs(node.args, swap), kwargs=replace_refs(dict(node.kwargs), swap))
 
 
 @cache

@@ -56,6 +56,7 @@ ROLES: dict[str, Role] = _table(
         """,
         Role.SUM: "add sub index_add scatter_add",
         Role.PRODUCT: "mul addcmul dot",
+        # With a constant factor these are synapses, as every linear layer is: see _weighted.
         Role.MATMUL: "matmul bmm mm mv baddbmm einsum addmm addbmm tensordot linear bilinear",
         Role.SYNAPSE: """
         conv1d conv2d conv3d convolution conv_transpose1d conv_transpose2d conv_transpose3d embedding_bag
@@ -81,9 +82,8 @@ BUILT_IN = frozenset(ROLES)
 SAVABLE: set[str] = {*BUILT_IN}  # what a saved file may hold: a list of its own, not the table of roles
 ADDED = frozenset(("aten.addmm", "aten.baddbmm", "aten.addbmm"))  # what is added to the product comes first
 
-_INTERVALS: dict[str, tuple[float, float]] = {}  # of rectifiers that a user registered
+_INTERVALS: dict[str, tuple[float, float] | None] = {}  # of rectifiers that a user registered
 _FACTORIES = {"aten.new_ones", "aten.new_zeros", "aten.new_full", "aten.zeros_like", "aten.ones_like", "aten.full_like"}
-_PADS = {"aten.pad", "aten.constant_pad_nd"}
 
 
 def register_op(
@@ -103,19 +103,8 @@ def register_op(
         raise ConfigError(f"register_op: this torch ({torch.__version__}) has no op {name}; define it first")
     chosen = _role_named(role)
     bounds = _checked_interval(interval, chosen)
-    ROLES[name] = chosen
-    _INTERVALS.pop(name, None)
-    if bounds is not None:
-        _INTERVALS[name] = bounds
+    ROLES[name], _INTERVALS[name] = chosen, bounds
     (SAVABLE.add if savable else SAVABLE.discard)(name)
-
-
-def unregister_op(name: str) -> None:
-    """Forget what `register_op` taught."""
-    if name not in BUILT_IN:
-        ROLES.pop(name, None)
-        _INTERVALS.pop(name, None)
-        SAVABLE.discard(name)
 
 
 def _role_named(role: Role | str) -> Role:
@@ -152,7 +141,8 @@ def role_of(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Rol
         return Role.CONTROL
     active = activations(node, metas, still)
     if node.target == GETITEM:
-        return Role.SHAPE if active or _is_tuple_of_floats(metas.get(node.args[0].name)) else Role.CONTROL
+        parts = metas.get(node.args[0].name)
+        return Role.SHAPE if active or (isinstance(parts, tuple) and any(map(_is_float, parts))) else Role.CONTROL
     role = ROLES.get(node.op)
     if node.op in _FACTORIES or (not active and node.op != "aten.embedding" and role is not None):
         return Role.CONTROL
@@ -165,23 +155,19 @@ def role_of(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> Rol
 
 def _by_operands(node: Node, role: Role, active: list[str]) -> Role:
     """Where the number of activations among the operands decides."""
-    if role in (Role.MATMUL, Role.SYNAPSE):
-        return _weighted(node, role, active)
+    if role is Role.SYNAPSE:
+        kernel = [a.name for a in node.args[1:2] if isinstance(a, Ref)]
+        return Role.NONLINEAR if kernel and kernel[0] in active else Role.SYNAPSE
+    if role is Role.MATMUL:
+        number = sum(r.name in active for r in matmul_operands(node))
+        return (Role.AFFINE, Role.SYNAPSE, Role.MATMUL)[min(number, 2)]  # none: only what is added is an activation
     if role in (Role.SUM, Role.PRODUCT) and len(active) < 2:
         return Role.AFFINE
     if node.op == "aten.div" and isinstance(node.args[0], Ref) and active == [node.args[0].name]:
         return Role.NONLINEAR if node.kwargs.get("rounding_mode") else Role.AFFINE
-    if node.op in _PADS and _pads_with_other_than_zero(node):
+    if _pads_with_other_than_zero(node):
         return Role.AFFINE
     return role
-
-
-def _weighted(node: Node, role: Role, active: list[str]) -> Role:
-    if role is Role.SYNAPSE:
-        kernel = [a.name for a in node.args[1:2] if isinstance(a, Ref)]
-        return Role.NONLINEAR if kernel and kernel[0] in active else Role.SYNAPSE
-    number = sum(r.name in active for r in matmul_operands(node))
-    return (Role.AFFINE, Role.SYNAPSE, Role.MATMUL)[min(number, 2)]  # none: only what is added is an activation
 
 
 def activations(node: Node, metas: Mapping[str, Any], still: Collection[str]) -> list[str]:
@@ -191,10 +177,6 @@ def activations(node: Node, metas: Mapping[str, Any], still: Collection[str]) ->
 
 def _is_float(meta: Any) -> bool:
     return isinstance(meta, Meta) and (meta.dtype.is_floating_point or meta.dtype.is_complex)
-
-
-def _is_tuple_of_floats(meta: Any) -> bool:
-    return isinstance(meta, tuple) and any(_is_float(m) for m in meta)
 
 
 def interval(node: Node) -> tuple[float, float] | None:
@@ -237,4 +219,5 @@ def matmul_operands(node: Node) -> list[Ref]:
 def _pads_with_other_than_zero(node: Node) -> bool:
     if node.op == "aten.constant_pad_nd":
         return bool(node.argument(2, "value", 0))
-    return node.argument(2, "mode", "constant") == "constant" and bool(node.argument(3, "value", 0))
+    is_constant = node.op == "aten.pad" and node.argument(2, "mode", "constant") == "constant"
+    return is_constant and bool(node.argument(3, "value", 0))

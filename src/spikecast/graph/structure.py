@@ -13,10 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 Structure = dict[str, Any]
-LEAF: Structure = {"kind": "leaf"}
 
 # Classes met while flattening, by qualified name: what rebuilds them as long as the process lives.
-_classes: dict[str, type] = {}
+_classes: dict[str, Any] = {}
 
 
 class Steps(list[Any]):
@@ -41,14 +40,11 @@ def _flatten(value: Any, leaves: list[Any]) -> Structure:
     if isinstance(value, SimpleNamespace):  # what a dataclass became in a file
         items = [[key, _flatten(item, leaves)] for key, item in vars(value).items()]
         return {"kind": "dataclass", "class": "types.SimpleNamespace", "items": items}
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str | int) for key in value):
-            leaves.append(value)
-            return dict(LEAF)
+    if isinstance(value, Mapping) and all(isinstance(key, str | int) for key in value):
         items = [[key, _flatten(item, leaves)] for key, item in value.items()]
         return {"kind": "ordered" if isinstance(value, OrderedDict) else "dict", "items": items}
     leaves.append(value)
-    return dict(LEAF)
+    return {"kind": "leaf"}
 
 
 def _named(kind: str, cls: type, fields: dict[str, Any], leaves: list[Any]) -> Structure:
@@ -59,8 +55,7 @@ def _named(kind: str, cls: type, fields: dict[str, Any], leaves: list[Any]) -> S
 
 def unflatten(structure: Structure, leaves: list[Any]) -> Any:
     """The nested value again, from its leaves in the same order."""
-    rest = iter(leaves)
-    return _unflatten(structure, rest)
+    return _unflatten(structure, iter(leaves))
 
 
 def _unflatten(structure: Structure, rest: Any) -> Any:
@@ -74,10 +69,8 @@ def _unflatten(structure: Structure, rest: Any) -> Any:
     if kind in ("dict", "ordered"):
         return fields if kind == "dict" else OrderedDict(fields)
     cls = _classes.get(structure["class"])
-    if cls is None or _field_names(cls) != set(fields):  # unknown here, or a file that names a class of other fields
+    if cls is None:
         return SimpleNamespace(**fields)
-    return cls(**fields)
-
-
-def _field_names(cls: Any) -> set[str]:
-    return set(cls._fields) if hasattr(cls, "_fields") else {f.name for f in dataclasses.fields(cls) if f.init}
+    names = cls._fields if hasattr(cls, "_fields") else [f.name for f in dataclasses.fields(cls) if f.init]
+    # A file may name a class that has other fields here.
+    return cls(**fields) if set(names) == set(fields) else SimpleNamespace(**fields)

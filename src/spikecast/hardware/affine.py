@@ -48,10 +48,10 @@ def split_affine(function: Callable[..., Any], *signals: Tensor) -> tuple[Any, A
     _warm_up()
     with forward_ad.dual_level():
         out = function(*(forward_ad.make_dual(torch.zeros_like(s), s) for s in signals))
-        parts = [_unpack(o) for o in (out if isinstance(out, list | tuple) else (out,))]
-    if isinstance(out, list | tuple):
-        return [linear for linear, _ in parts], [constant for _, constant in parts]
-    return parts[0]
+        if not isinstance(out, list | tuple):
+            return _unpack(out)
+        parts = [_unpack(o) for o in out]
+    return [linear for linear, _ in parts], [constant for _, constant in parts]
 
 
 @cache

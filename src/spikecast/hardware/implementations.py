@@ -70,11 +70,17 @@ def expanded_weight(
     channel. A transposed convolution, [in, out/groups, ...], has its input channels on axis 0.
     """
     wires = axis_values(form, num_levels, weight.dtype).to(weight.device)
-    channels = weight.shape[axis] * (groups if axis == 1 else 1)
-    own = threshold.to(weight.dtype).flatten().expand(channels)  # a layer's one threshold is that of each channel
-    if axis == 1:  # a filter of group g reads the channels of group g
-        own = own.reshape(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
-    shape = [*weight.shape[: axis + 1], *([1] * (weight.dim() - axis - 1))]
-    scaled = weight * own.reshape(shape if axis == 1 else [channels, *([1] * (weight.dim() - 1))])
-    factors = wires.reshape(-1, *([1] * (weight.dim() - axis - 1)))
+    own = threshold.to(weight.dtype).flatten()
+    if axis == 1:  # a layer's one threshold is that of each channel
+        scaled = weight * by_input(own.expand(weight.shape[1] * groups), weight)
+    else:
+        scaled = weight * own.reshape(-1, *[1] * (weight.dim() - 1))
+    factors = wires.reshape(-1, *[1] * (weight.dim() - axis - 1))
     return (scaled.unsqueeze(axis + 1) * factors).flatten(axis, axis + 1)
+
+
+def by_input(scales: Tensor, weight: Tensor) -> Tensor:
+    """Scales of input channels as weights [out, in/groups, ...] see them: a filter reads the channels of its group."""
+    groups = scales.numel() // weight.shape[1]
+    by_group = scales.reshape(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
+    return by_group.reshape(*weight.shape[:2], *[1] * (weight.dim() - 2))

@@ -150,21 +150,21 @@ class _Compared(NeuronStates):
 @torch.no_grad()
 def agreement(
     model: nn.Module,
-    snn: Network,
+    network: Network,
     batches: Iterable[Any],
     *,
     num_steps: int | None = None,
     inputs: InputFunction | None = None,
 ) -> Agreement:
     """Compare the spiking network with the model it was made from, on some batches."""
-    snn = snn.whole("agreement")
-    total = snn.config.steps_or(num_steps)
-    comparison, samples = _Comparison(snn, total), 0
+    network = network.whole("agreement")
+    total = network.config.steps_or(num_steps)
+    comparison, samples = _Comparison(network, total), 0
     answers = _Answers(total)
-    for call in bound_calls(snn, batches, inputs):
-        samples += samples_in(call, snn.batch_axis)
-        snn.analog_with(call, Neurons(comparison.note))
-        out = snn.run_with(call, total, lambda part, _: _Compared(part, comparison), max_batch=2**31)
+    for call in bound_calls(network, batches, inputs):
+        samples += samples_in(call, network.batch_axis)
+        network.analog_with(call, Neurons(comparison.note))
+        out = network.run_with(call, total, lambda part, _: _Compared(part, comparison), max_batch=2**31)
         answers.add(flatten(model(*call[0], **call[1]))[0], flatten(out)[0])
     return Agreement(samples, comparison.result(), *answers.result())
 

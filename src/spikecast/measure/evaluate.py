@@ -77,7 +77,7 @@ class Evaluator:
 
     def __init__(
         self,
-        snn: Network | Callable[[], Network],
+        network: Network | Callable[[], Network],
         task: str | Task = "classification",
         *,
         model: nn.Module | None = None,
@@ -89,19 +89,19 @@ class Evaluator:
         self.task, self.model, self.inputs, self.targets = task_named(task), model, inputs, targets
         self.name = task if isinstance(task, str) else type(task).__name__
         self.costs = None if costs is None else costs_named(costs)
-        self._snn = snn
-        self.num_steps = self.snn.config.num_steps if num_steps is None else num_steps
+        self._network = network
+        self.num_steps = self.network.config.num_steps if num_steps is None else num_steps
 
     @property
-    def snn(self) -> Network:
+    def network(self) -> Network:
         """The network."""
-        if not isinstance(self._snn, Network):
-            self._snn = self._snn()
-        return self._snn
+        if not isinstance(self._network, Network):
+            self._network = self._network()
+        return self._network
 
     @cached_property
     def binder(self) -> Binder:
-        return self.snn.binder(self.inputs)
+        return self.network.binder(self.inputs)
 
     @torch.no_grad()
     def measure(self, number: int, batch: Any) -> Record:
@@ -110,9 +110,9 @@ class Evaluator:
         target = _target(batch) if self.targets is None else self.targets(batch)
         tally = Tally(self.num_steps)
         if self.costs is None:
-            answers = self.snn.run(*call[0], num_steps=self.num_steps, **call[1])
+            answers = self.network.run(*call[0], num_steps=self.num_steps, **call[1])
         else:
-            answers = metered_run(self.snn, call, tally)
+            answers = metered_run(self.network, call, tally)
         each = [at_step(answers, t) for t in range(self.num_steps)]
         record: Record = {"batch": number, "samples": _length(target)}
         record["steps"] = [self.task.note(answer, target) for answer in each]
@@ -146,7 +146,7 @@ class Evaluator:
 
 
 def evaluate(
-    snn: Network,
+    network: Network,
     data: Iterable[Any],
     task: str | Task = "classification",
     *,
@@ -162,7 +162,7 @@ def evaluate(
     leaves energy out); `inputs` and `targets` pick those out of a batch.
     """
     evaluator = Evaluator(
-        snn, task, model=model, costs=costs, num_steps=num_steps, inputs=inputs, targets=targets
+        network, task, model=model, costs=costs, num_steps=num_steps, inputs=inputs, targets=targets
     )  # fmt: skip
     return evaluator.result([evaluator.measure(i, batch) for i, batch in enumerate(data)])
 

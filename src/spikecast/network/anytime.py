@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spikecast.network.base import Network
     from spikecast.network.spiking import SpikingNetwork
 
-Stop = Callable[[Any, Any], object]
+Stop = Callable[[Any, Any], Tensor]
 
 
 @torch.no_grad()
@@ -140,7 +140,7 @@ def _sure(previous: Any, now: Any, confidence: float, stop: Stop | None, count: 
     if stop is None:
         top, winner = _scores(now).softmax(1).max(1)
         return (top >= confidence) & (winner == _scores(previous).argmax(1))
-    sure = stop(previous, now)
+    sure: object = stop(previous, now)
     if not isinstance(sure, Tensor) or sure.dtype != torch.bool or sure.shape != (count,):
         raise DataError(f"stop(previous, now) must return a bool tensor of shape ({count},), one per sample")
     return sure

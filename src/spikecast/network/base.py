@@ -17,6 +17,7 @@ from spikecast.graph.execute.observer import Neurons, Observer
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
 from spikecast.network.answers import at_step
+from spikecast.network.anytime import Stop
 from spikecast.network.plan import Site
 from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
@@ -146,16 +147,20 @@ class Network(nn.Module, ABC):
         """What a site would send if it could send exactly: its input, kept in its interval."""
         return self.sites[site].exact(inputs)
 
-    @abstractmethod
     def anytime(
         self,
         *args: Any,
         confidence: float = 0.95,
-        stop: Callable[[Any, Any], Tensor] | None = None,
+        stop: Stop | None = None,
         num_steps: int | None = None,
         **kwargs: Any,
     ) -> tuple[Any, Tensor]:
         """The answer of each sample as soon as it is sure, and the steps it took."""
+        return self._anytime((args, kwargs), confidence, stop, self.config.steps_or(num_steps))
+
+    @abstractmethod
+    def _anytime(self, call: Call, confidence: float, stop: Stop | None, total: int) -> tuple[Any, Tensor]:
+        """What `anytime` answers within so many steps."""
 
     @torch.no_grad()
     def record(

@@ -5,6 +5,8 @@ What it is worth is measured by `python -m benchmarks --only compile`.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,12 +27,9 @@ if TYPE_CHECKING:
 
 
 @torch.library.custom_op("spikecast::encode", mutates_args=())
-def _encode(
-    inputs: Tensor, threshold: Tensor, coding: str, levels: int, burst: int, signed: bool, numbers: Sequence[float]
-) -> Tensor:
-    boundary, potential, lower, upper = numbers
-    neuron = Neuron(coding, levels, burst, signed, boundary, potential, lower, upper)  # type: ignore[arg-type]
-    return encode(inputs, threshold, neuron).estimates
+def _encode(inputs: Tensor, threshold: Tensor, neuron: str) -> Tensor:
+    """The neuron comes as JSON text, which keeps every number to the bit: an op of torch takes no objects."""
+    return encode(inputs, threshold, Neuron(**json.loads(neuron))).estimates
 
 
 @_encode.register_fake
@@ -69,9 +68,8 @@ def _compiled(network: SpikingNetwork, program: Program, tensors: Sequence[Tenso
     places: list[Place] = []
 
     def neuron(site: str, steps: Tensor) -> Tensor:
-        n = network.neurons[site]
-        numbers = [n.firing_boundary, n.initial_potential, n.lower, n.upper]
-        made: Tensor = _encode(steps, network.threshold(site), n.coding, n.num_levels, n.burst, n.signed, numbers)
+        text = json.dumps(dataclasses.asdict(network.neurons[site]))
+        made: Tensor = _encode(steps, network.threshold(site), text)
         return made
 
     def whole(*inputs: Tensor) -> list[Tensor]:

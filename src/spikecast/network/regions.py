@@ -22,7 +22,7 @@ from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
 from spikecast.network.answers import with_time
-from spikecast.network.anytime import anytime_together
+from spikecast.network.anytime import Stop, anytime_together
 from spikecast.network.base import Network, StatesOf
 from spikecast.network.report import Report
 from spikecast.network.spiking import SpikingNetwork
@@ -173,15 +173,8 @@ class RegionNetwork(Network):
             region.heard = None
         return region.network.plan.program, heard
 
-    def anytime(
-        self,
-        *args: Any,
-        confidence: float = 0.95,
-        stop: Callable[[Any, Any], Tensor] | None = None,
-        num_steps: int | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, Tensor]:
-        return anytime_together(self, (args, kwargs), confidence, stop, self.config.steps_or(num_steps))
+    def _anytime(self, call: Call, confidence: float, stop: Stop | None, total: int) -> tuple[Any, Tensor]:
+        return anytime_together(self, call, confidence, stop, total)
 
     def _record(self, call: Call, wanted: Sequence[str], total: int) -> dict[str, Recorded]:
         spiking = _Spiking(lambda network, _: NeuronStates(network, [s for s in wanted if s in network.sites]))

@@ -17,8 +17,9 @@ from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
+from spikecast.network.anytime import Stop, anytime
 from spikecast.network.base import Network, StatesOf
-from spikecast.network.folded import run_in_chunks
+from spikecast.network.chunks import run_in_chunks
 from spikecast.network.plan import Plan, Site
 from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
@@ -45,7 +46,7 @@ class SpikingNetwork(Network):
         super().__init__(config)
         self.report, self.name = report, name  # the name of a region, where it is one
         self._sites, self._neurons = dict(plan.sites), dict(neurons)
-        self.weights, self.theta = _Tensors(plan.program.tensors), _Tensors(thresholds)
+        self.weights, self.base_thresholds = _Tensors(plan.program.tensors), _Tensors(thresholds)
         self.plans: list[Plan] = [plan]
         self._recapture: tuple[Recapture, ...] = ()  # in a tuple, so that no module inside is registered as ours
         self.foldable = report.foldable
@@ -76,11 +77,11 @@ class SpikingNetwork(Network):
         return next((i.meta.batch_axis for i in self.plan.program.inputs), None) or 0
 
     def threshold(self, site: str) -> Tensor:
-        return self.theta[site]
+        return self.base_thresholds[site]
 
     def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
         self.compiled = {}
-        self.theta = _Tensors(thresholds).train(self.training)
+        self.base_thresholds = _Tensors(thresholds).train(self.training)
 
     def add_note(self, note: str) -> None:
         self.report = dataclasses.replace(self.report, notes=(*self.report.notes, note))
@@ -124,17 +125,8 @@ class SpikingNetwork(Network):
         plan, tensors = self.prepare_call(*call)
         return plan.program, [tensors]
 
-    def anytime(
-        self,
-        *args: Any,
-        confidence: float = 0.95,
-        stop: Callable[[Any, Any], Tensor] | None = None,
-        num_steps: int | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, Tensor]:
-        from spikecast.network.anytime import anytime
-
-        return anytime(self, (args, kwargs), confidence, stop, self.config.steps_or(num_steps))
+    def _anytime(self, call: Call, confidence: float, stop: Stop | None, total: int) -> tuple[Any, Tensor]:
+        return anytime(self, call, confidence, stop, total)
 
     def _record(self, call: Call, wanted: Sequence[str], total: int) -> dict[str, Recorded]:
         _, execution = self._started(call)
@@ -261,16 +253,8 @@ def neuron_of(site: Site, config: Config) -> Neuron:
     """The neuron a site has under a configuration."""
     own = config.at(site.name)
     assert own is not None
-    return Neuron(
-        coding=own.coding,
-        num_levels=own.num_levels,
-        burst=own.burst,
-        signed=own.signed,
-        firing_boundary=own.firing_boundary,
-        initial_potential=own.initial_potential,
-        lower=site.lower,
-        upper=site.upper,
-    )
+    names = [field.name for field in dataclasses.fields(Neuron) if field.name not in ("lower", "upper")]
+    return Neuron(**{name: getattr(own, name) for name in names}, lower=site.lower, upper=site.upper)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -17,14 +17,13 @@ from spikecast._version import __version__
 from spikecast.batches import Call, InputFunction, first_samples, one_sample, samples_in
 from spikecast.costs import COSTS
 from spikecast.errors import DataError
-from spikecast.measure.agreement import Agreement, agreement
-from spikecast.measure.energy.figures import Energy
+from spikecast.measure.agreement import agreement
 from spikecast.measure.evaluate import Evaluation, Evaluator, Record
 from spikecast.measure.tasks import Task, task_named
 from spikecast.measure.tasks.classify import Classification
 from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.page.data import NetworkData, ReportData, Sample, Trace
+from spikecast.page.data import NetworkData, ReportData, Sample
 from spikecast.page.drawing import drawing
 from spikecast.page.layers import layers
 from spikecast.page.picture import ToPixels, picture
@@ -56,7 +55,8 @@ def build(
     """
     if not snns:
         raise DataError("snns is empty; give at least one converted network by a name, as in {'differential': snn}")
-    jobs = [_Job(name, snn, task, model, inputs, targets, to_pixels) for name, snn in snns.items()]
+    given = {"model": model, "inputs": inputs, "targets": targets}
+    jobs = [_Job(name, snn, task, to_pixels, **given) for name, snn in snns.items()]
     axis = jobs[0].snn.batch_axis
     first: Call | None = None
     samples = 0
@@ -92,19 +92,10 @@ def build(
 class _Job:
     """One network under measurement."""
 
-    def __init__(
-        self,
-        name: str,
-        snn: Network,
-        task: str | Task,
-        model: nn.Module,
-        inputs: InputFunction | None,
-        targets: Callable[[Any], Any] | None,
-        to_pixels: ToPixels | None,
-    ) -> None:
+    def __init__(self, name: str, snn: Network, task: str | Task, to_pixels: ToPixels | None, **given: Any) -> None:
         classifies = task == "classification" or type(task) is Classification
         self.watched = Watched() if classifies else None
-        self.evaluator = Evaluator(snn, self.watched or task, model=model, inputs=inputs, targets=targets)
+        self.evaluator = Evaluator(snn, self.watched or task, **given)
         self.name, self.snn, self.to_pixels = name, snn, to_pixels
         self.records: list[Record] = []
         self.disagreements = Disagreements()
@@ -118,9 +109,9 @@ class _Job:
     def measure(self, number: int, batch: Any, call: Call, start: int) -> None:
         watched = self.watched
         if watched is not None:
-            watched.begin()
+            watched.answers.clear()
         self.records.append(self.evaluator.measure(number, batch))
-        if watched is None or watched.reference is None or watched.labels is None:
+        if watched is None:
             return
         self.disagreements.add(
             watched, start, lambda i: picture(one_sample(call, i, self.snn.batch_axis or 0), self.to_pixels)
@@ -128,39 +119,31 @@ class _Job:
         if not self.shown:
             self.shown = list(zip(watched.labels.tolist(), watched.reference.tolist(), strict=True))
 
-    def _traces(self, whole: SpikingNetwork, first: Call, traced: int) -> list[Trace]:
-        return traces(whole, first_samples(first, traced, whole.batch_axis) if self.free else first, traced)
-
     def result(self, found: Evaluation, model: nn.Module, first: Call, traced: int) -> NetworkData:
         assert found.energy is not None
         assert found.agreement is not None
-        whole = self.snn if isinstance(self.snn, SpikingNetwork) else None
-        compared = None if whole is None else _compared(model, whole, first)
+        priced = {costs: found.energy.under(costs) for costs in COSTS}
         report = self.snn.report
+        compared, seen = None, dict[str, Any](graph=[], traces=[])
+        if isinstance(self.snn, SpikingNetwork):
+            compared = agreement(model, self.snn, [first], inputs=lambda call: call[1] or call[0])
+            few = first_samples(first, traced, self.snn.batch_axis) if self.free else first
+            seen = {"graph": drawing(self.snn), "traces": traces(self.snn, few, traced)}
         return NetworkData(
             name=self.name,
             config=self.snn.config.to_json(),
             steps=found.steps,
             agreement=found.agreement,
-            energy={costs: _figures(found.energy.under(costs)) for costs in COSTS},
+            energy={costs: {"ann": e.ann, "snn": e.snn, "ratio": e.ratio} for costs, e in priced.items()},
             spikes_per_neuron=found.energy.spikes_per_neuron,
             summary=report.summary(),
             spiking_share=report.spiking_share,
             layers=layers(self.snn, found.energy, compared),
-            graph=[] if whole is None else drawing(whole),
-            traces=[] if whole is None else self._traces(whole, first, traced),
             examples=self.disagreements.examples,
             disagree=None if self.watched is None else self.disagreements.disagree,
             notes=list(report.notes),
+            **seen,
         )
-
-
-def _compared(model: nn.Module, snn: SpikingNetwork, first: Call) -> Agreement:
-    return agreement(model, snn, [first], inputs=lambda call: call[1] or call[0])
-
-
-def _figures(energy: Energy) -> dict[str, Any]:
-    return {"ann": energy.ann, "snn": energy.snn, "ratio": energy.ratio}
 
 
 def _samples(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -135,8 +137,7 @@ class ReportData:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ReportData:
         """The report again from `to_json`."""
-        networks = [_network(entry) for entry in data["networks"]]
-        return cls(**{**data, "networks": networks, "traced": [Sample(**s) for s in data["traced"]]})
+        return msgspec.convert(data, cls)
 
     def html(self) -> str:
         """The page."""
@@ -149,13 +150,3 @@ class ReportData:
         from spikecast.storage.files import write_whole
 
         return write_whole(path, self.html())
-
-
-def _network(data: Mapping[str, Any]) -> NetworkData:
-    parts: dict[str, Any] = {
-        "layers": [Layer(**x) for x in data["layers"]],
-        "graph": [GraphNode(**x) for x in data["graph"]],
-        "traces": [Trace(**x) for x in data["traces"]],
-        "examples": [Example(Sample(**x["sample"]), x["answers"]) for x in data["examples"]],
-    }
-    return NetworkData(**{**data, **parts})

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from spikecast.graph.program import NEURON, Node
 from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan
-from spikecast.network.report import Row
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.page.data import GraphNode
 
@@ -28,48 +27,41 @@ def short(target: str) -> str:
     return target.removeprefix("aten.").split(".")[0] if target.startswith("aten.") else target
 
 
-def kind_of(node: Node, role: Role | None, network: SpikingNetwork, rows: Mapping[str, Row]) -> tuple[str, str]:
+def kind_of(node: Node, role: Role | None, network: SpikingNetwork) -> tuple[str, str]:
     """The colour of an op, and its role in a few words."""
     if node.target == NEURON:
         site = network.sites[node.kwargs["site"]]
         return "spiking", "rectifying neurons" if site.is_rectifier else "identity neurons"
     if role in (Role.SYNAPSE, Role.MATMUL):
-        row = rows.get(node.name)
-        by_spikes = network.plan.fed.get(node.name) == "spikes" or (row is not None and row.status == "spiking")
         what = "synapse" if role is Role.SYNAPSE else "activation product"
-        return ("synapse", what) if by_spikes else ("analog", f"analog {what}")
+        return ("synapse", what) if network.plan.fed.get(node.name) == "spikes" else ("analog", f"analog {what}")
     return ("graded", "unknown op") if role is None else _KINDS.get(role, ("shape", ""))
 
 
 def drawing(network: SpikingNetwork) -> list[GraphNode]:
     """Rows in the order they run. Ops that only move one value are left out; their readers read what they moved."""
-    plan = network.plan
-    rows = {row.op: row for row in network.report.rows}
-    drawn, source = _contracted(plan)
-    order = [i.name for i in plan.program.inputs] + [node.name for node, _ in drawn]
-    place = {name: i for i, name in enumerate(order)}
-    facts: list[tuple[str, str, str, str, str, list[int]]] = [
-        (i.name, "input", "", "analog", "the network's input", []) for i in plan.program.inputs
-    ]
+    program = network.plan.program
+    drawn, source = _contracted(network.plan)
+    names = [i.name for i in program.inputs] + [node.name for node, _ in drawn]
+    place = {name: i for i, name in enumerate(names)}
+    if len(names) >= MOST_ROWS:
+        return []
+
+    def places(values: Iterable[str]) -> list[int]:
+        moved = (source.get(name, name) for name in values)
+        return list(dict.fromkeys(place[name] for name in moved if name in place))
+
+    words = [(i.name, "input", "", "analog", "the network's input") for i in program.inputs]
     for node, role in drawn:
-        sources = [source.get(name, name) for name in node.inputs]
-        inputs = list(dict.fromkeys(place[name] for name in sources if name in place))
         is_neuron = node.target == NEURON
-        name = node.kwargs["site"] if is_neuron else node.name
-        facts.append(
-            (
-                name,
-                "neurons" if is_neuron else short(node.target),
-                node.scope,
-                *kind_of(node, role, network, rows),
-                inputs,
-            )
-        )
-    ends = [place[source.get(name, name)] for name in plan.program.output_names if source.get(name, name) in place]
-    facts.append(("output", "output", "", "shape", "the answer", list(dict.fromkeys(ends))))
-    lanes, until = _lanes([inputs for *_, inputs in facts])
-    found = [GraphNode(*fact[:5], lane, fact[5], last) for fact, lane, last in zip(facts, lanes, until, strict=True)]
-    return found if len(found) <= MOST_ROWS else []
+        name, op = (node.kwargs["site"], "neurons") if is_neuron else (node.name, short(node.target))
+        words.append((name, op, node.scope, *kind_of(node, role, network)))
+    words.append(("output", "output", "", "shape", "the answer"))
+    inputs: list[list[int]] = [[] for _ in program.inputs]
+    inputs += [places(node.inputs) for node, _ in drawn]
+    inputs.append(places(program.output_names))
+    facts = zip(words, *_lanes(inputs), inputs, strict=True)
+    return [GraphNode(*said, lane, reads, last) for said, lane, last, reads in facts]
 
 
 def _contracted(plan: Plan) -> tuple[list[tuple[Node, Role | None]], dict[str, str]]:

@@ -99,16 +99,14 @@ def _steps(report: ReportData) -> str:
     longest = max(len(n.agreement) for n in report.networks)
     chosen = [t for t in range(1, longest + 1) if longest <= 8 or t & (t - 1) == 0 or t == longest]
     heads = "".join(f'<th scope="col"><span class="sr">after step </span>{t}</th>' for t in chosen)
-    extra = "".join(f'<th scope="col"{c}>{name}</th>' for name, c in _EXTRA)
+    extra = "".join(f'<th scope="col">{name}</th>' for name in ("Energy", "of ANN", "Spikes/neuron"))
     figure, joules = f"{100 * report.ann[report.metric]:.1f}", _ann_joules(report.networks[0])
     blank = "<td></td>" * (len(chosen) - 1)
     ann = f'<th scope="row">ANN</th><td>{figure}</td>{blank}<td class="gap"></td><td>{joules}</td><td></td><td></td>'
     rows = "".join(_step_row(n, i, report, chosen) for i, n in enumerate(report.networks))
     body = f'<tbody><tr class="reference">{ann}</tr>{rows}</tbody>'
+    heads += '<th scope="col" class="gap">Agreement</th>'
     return f'<thead><tr><th scope="col">Network</th>{heads}{extra}</tr></thead>{body}'
-
-
-_EXTRA = (("Agreement", ' class="gap"'), ("Energy", ""), ("of ANN", ""), ("Spikes/neuron", ""))
 
 
 def _step_row(network: NetworkData, i: int, report: ReportData, chosen: Iterable[int]) -> str:

@@ -9,6 +9,7 @@ from spikecast.measure.energy.figures import Energy
 from spikecast.network.base import Network
 from spikecast.page.data import Layer
 from spikecast.page.drawing import kind_of, short
+from spikecast.page.traces import rounded
 
 
 def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[Layer]:
@@ -19,13 +20,13 @@ def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[La
     found: list[Layer] = []
     for name, network in snn.networks.items():
         prefix = f"{name}." if name else ""
-        program, rows = network.plan.program, {row.op: row for row in network.report.rows}
+        program = network.plan.program
         for node in program.nodes:
             key = prefix + node.name
             if key not in priced["paper"]:
                 continue
             row, site = priced["paper"][key], node.kwargs.get("site") if node.target == NEURON else None
-            kind, role = kind_of(node, program.flow.roles[node.name], network, rows)
+            kind, role = kind_of(node, program.flow.roles[node.name], network)
             error = errors.get(site or "")
             theta = None if site is None else network.threshold(site).float()
             line = energy.tally.lines[key]
@@ -39,9 +40,7 @@ def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[La
                     role=role,
                     neurons=int(line["neurons"][0]) // samples if site else None,
                     macs=None if row["macs"] is None else row["macs"] // samples,
-                    theta=None
-                    if theta is None
-                    else [float(f"{float(x):.4g}") for x in (theta.min(), theta.median(), theta.max())],
+                    theta=None if theta is None else rounded([theta.min(), theta.median(), theta.max()]),
                     firing=row["firing_rate"],
                     error=None if error is None else error.error,
                     own=None if error is None else error.own,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -53,8 +53,8 @@ def _trace(site: str, axis: int | None, activation: Tensor, estimates: Tensor, l
         site,
         activation.numel() // (1 if axis is None else activation.shape[axis]),
         shown,
-        [_rounded(row) for row in a],
-        [[_rounded(step) for step in sample] for sample in e.transpose(0, 1)],
+        [rounded(row) for row in a],
+        [[rounded(step) for step in sample] for sample in e.transpose(0, 1)],
         s.permute(2, 0, 3, 1).tolist(),
     )
 
@@ -66,5 +66,6 @@ def _spread(count: int, most: int) -> list[int]:
     return [round(i * (count - 1) / (most - 1)) for i in range(most)]
 
 
-def _rounded(values: Tensor | Sequence[float]) -> list[float]:
+def rounded(values: Iterable[Tensor]) -> list[float]:
+    """Numbers of four digits: what a page shows."""
     return [float(f"{float(x):.4g}") for x in values]

@@ -19,12 +19,8 @@ class Watched(Classification):
 
     def __init__(self) -> None:
         self.answers: list[Tensor] = []  # of each step, [B]
-        self.reference: Tensor | None = None
-        self.labels: Tensor | None = None
-
-    def begin(self) -> None:
-        """A new batch."""
-        self.answers, self.reference, self.labels = [], None, None
+        self.reference: Tensor
+        self.labels: Tensor
 
     def note(self, answer: Any, target: Any) -> list[int]:
         self.labels = torch.as_tensor(target)
@@ -45,8 +41,6 @@ class Disagreements:
 
     def add(self, watched: Watched, first: int, image: Callable[[int], str | None]) -> None:
         """Look through a batch; `first` is the number of its first sample, `image` draws one of them."""
-        if watched.reference is None or watched.labels is None:
-            return
         differ = torch.stack(watched.answers) != watched.reference  # [T, B]
         steps = torch.arange(1, len(differ) + 1, device=differ.device).unsqueeze(1)
         last = (differ * steps).amax(0).tolist()  # the last step at which they differ

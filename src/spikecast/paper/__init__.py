@@ -1,4 +1,4 @@
-"""Which model, which settings and which figures stand behind every row of the paper's tables (paper.json)."""
+"""The tables of the paper as data (paper.json): the model, the settings and the figures behind every row."""
 
 from __future__ import annotations
 

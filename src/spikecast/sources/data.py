@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
-from spikecast.sources.digits import digit_items
+from spikecast.sources.digits import digits
 from spikecast.sources.images import Preparation, read_classes, read_pixels
 from spikecast.sources.limit import Limited, spread
 from spikecast.sources.plugin import function_in
@@ -40,20 +41,16 @@ class Data:
     def __iter__(self) -> Iterator[Any]:
         self.skipped.clear()
         for first in range(0, len(self.items), self.batch_size):
-            found = [
-                item for make in self.items[first : first + self.batch_size] if (item := self._read(make)) is not None
-            ]
+            found = []
+            for make in self.items[first : first + self.batch_size]:
+                try:
+                    found.append(make())
+                except DataError as error:
+                    if not self.skip_corrupt:
+                        raise
+                    self.skipped.append(str(error))
             if found:
                 yield self._batch(found)
-
-    def _read(self, make: Callable[[], Item]) -> Item | None:
-        try:
-            return make()
-        except DataError as error:
-            if not self.skip_corrupt:
-                raise
-            self.skipped.append(str(error))
-            return None
 
     def _batch(self, found: list[Item]) -> Any:
         images, targets = [image for image, _ in found], [target for _, target in found]
@@ -88,7 +85,10 @@ def open_data(
         return batches if limit is None else Limited(batches, limit)
     prepare = preparation or Preparation()
     if spec == "demo:digits":
-        task, items, classes = digit_items(prepare, split)
+        pixels, labels = digits(split)
+        pairs = zip(pixels, labels.tolist(), strict=True)
+        items: Sequence[Callable[[], Item]] = [partial(_ready, prepare, *pair) for pair in pairs]
+        task, classes = "classification", [str(c) for c in range(10)]
     elif kind not in SOURCES or not place:
         raise ConfigError(
             f"data {spec!r}: give KIND:DIR with KIND one of {', '.join(SOURCES)}, or demo:digits, or FILE.py:FUNCTION"
@@ -103,7 +103,12 @@ def open_data(
     return Data(task, spread(items, limit), batch_size, skip_corrupt, classes)
 
 
-Source = tuple[str, list[Callable[[], Item]], list[str]]
+Source = tuple[str, Sequence[Callable[[], Item]], list[str]]
+
+
+def _ready(prepare: Preparation, image: Path | Tensor, target: Any) -> Item:
+    """An image, out of its file where it is in one, and its target."""
+    return prepare(read_pixels(image) if isinstance(image, Path) else image), target
 
 
 def image_folder(folder: Path, prepare: Preparation, split: str) -> Source:
@@ -115,12 +120,8 @@ def image_folder(folder: Path, prepare: Preparation, split: str) -> Source:
     classes = sorted(p.name for p in root.iterdir() if p.is_dir())
     if not classes:
         raise DataError(f"{root} has no folders; there must be one for each class, with its images")
-
-    def item(path: Path, label: int) -> Callable[[], Item]:
-        return lambda: (prepare(read_pixels(path)), label)
-
     items = [
-        item(path, label)
+        partial(_ready, prepare, path, label)
         for label, name in enumerate(classes)
         for path in sorted((root / name).rglob("*"))
         if path.suffix.lower() in SUFFIXES
@@ -140,18 +141,17 @@ def imagenet(folder: Path, prepare: Preparation, split: str) -> Source:
 
 def cifar(folder: Path, prepare: Preparation, split: str, *, classes: int) -> Source:
     """The binary version: rows of label bytes and 3 x 32 x 32 pixels. (The Python version is pickled, and not read.)"""
-    names = {
-        10: ("cifar-10-batches-bin", "data_batch_*.bin", "test_batch.bin"),
-        100: ("cifar-100-binary", "train.bin", "test.bin"),
+    forms = {  # and how many bytes the labels take: coarse, then fine
+        10: ("cifar-10-batches-bin", "data_batch_*.bin", "test_batch.bin", 1),
+        100: ("cifar-100-binary", "train.bin", "test.bin", 2),
     }
-    inner, train, test = names[classes]
+    inner, train, test, labels = forms[classes]
     root = folder / inner if (folder / inner).is_dir() else folder
     files = sorted(root.glob(train if split == "train" else test))
     if not files:
         raise DataError(
             f"{root} has no {test}; get the binary version of CIFAR-{classes} (the Python version runs code)"
         )
-    labels = 1 if classes == 10 else 2  # coarse, then fine
     width = labels + 3 * 32 * 32
     rows: list[Callable[[], Item]] = []
     for path in files:
@@ -161,12 +161,9 @@ def cifar(folder: Path, prepare: Preparation, split: str, *, classes: int) -> So
         table = torch.frombuffer(data, dtype=torch.uint8).reshape(-1, width)
         if int(table[:, labels - 1].max()) >= classes:
             raise DataError(f"{path} has a label above {classes - 1}; it is not CIFAR-{classes}")
-        rows += [_row(row, labels, prepare) for row in table]
+        pairs = zip(table[:, labels:].reshape(-1, 3, 32, 32), table[:, labels - 1].tolist(), strict=True)
+        rows += [partial(_ready, prepare, *pair) for pair in pairs]
     return "classification", rows, []
-
-
-def _row(row: Tensor, labels: int, prepare: Preparation) -> Callable[[], Item]:
-    return lambda: (prepare(row[labels:].reshape(3, 32, 32)), int(row[labels - 1]))
 
 
 def coco(folder: Path, prepare: Preparation, split: str) -> Source:
@@ -188,11 +185,7 @@ def coco(folder: Path, prepare: Preparation, split: str) -> Source:
         raise DataError(
             f"{path} is not a COCO annotation file ({type(error).__name__}: {error}); get it again"
         ) from error
-
-    def item(file: Path, target: dict[str, Tensor]) -> Callable[[], Item]:
-        return lambda: (prepare(read_pixels(file)), target)
-
-    return "detection", [item(f, t) for f, t in zip(files, targets, strict=True)], classes
+    return "detection", [partial(_ready, prepare, *pair) for pair in zip(files, targets, strict=True)], classes
 
 
 def _boxes(annotations: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -213,14 +206,11 @@ def voc(folder: Path, prepare: Preparation, split: str) -> Source:
         raise DataError(f"there is no {lists[0]}; give the folder VOC2012, or the one that holds VOCdevkit")
     root = found.parents[2]
 
-    def item(name: str) -> Callable[[], Item]:
-        def read() -> Item:
-            classes = read_classes(root / "SegmentationClass" / f"{name}.png")
-            return prepare(read_pixels(root / "JPEGImages" / f"{name}.jpg")), prepare.labels(classes)
+    def item(name: str) -> Item:
+        classes = read_classes(root / "SegmentationClass" / f"{name}.png")
+        return prepare(read_pixels(root / "JPEGImages" / f"{name}.jpg")), prepare.labels(classes)
 
-        return read
-
-    return "segmentation", [item(name) for name in found.read_text(encoding="utf-8").split()], []
+    return "segmentation", [partial(item, name) for name in found.read_text(encoding="utf-8").split()], []
 
 
 SOURCES: dict[str, Callable[[Path, Preparation, str], Source]] = {

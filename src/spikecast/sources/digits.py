@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from spikecast.errors import MissingExtraError
-from spikecast.sources.images import Preparation
 
 EVERY = 4  # each fourth image is held out, so that every stretch of the set, and every writer in it, is in both parts
 
@@ -25,14 +22,3 @@ def digits(split: str) -> tuple[Tensor, Tensor]:
     pixels = (torch.from_numpy(data.images).unsqueeze(1) * (255 / 16)).round().to(torch.uint8)
     chosen = (torch.arange(len(pixels)) % EVERY == EVERY - 1) != (split == "train")
     return pixels[chosen], torch.from_numpy(data.target).long()[chosen]
-
-
-def digit_items(prepare: Preparation, split: str) -> tuple[str, list[Callable[[], Any]], list[str]]:
-    """The digits as a source of data, made ready like any other image."""
-    pixels, labels = digits(split)
-    items = [partial(_item, image, int(label), prepare) for image, label in zip(pixels, labels, strict=True)]
-    return "classification", list(items), [str(c) for c in range(10)]
-
-
-def _item(image: Tensor, label: int, prepare: Preparation) -> tuple[Tensor, int]:
-    return prepare(image), label

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from spikecast.errors import ConfigError, DataError, MissingExtraError, first_line
 
@@ -65,8 +66,7 @@ class Preparation:
         x = pixels.float() / 255
         if self.channels == 1 and len(x) == 3:
             x = (x * torch.tensor(LUMA).reshape(3, 1, 1)).sum(0, keepdim=True)
-        if self.size is not None:
-            x = _middle(_resized(x, round(self.size / self.crop), self.interpolation), self.size)
+        x = self._fitted(x, self.interpolation)
         mean, std = (torch.tensor(v).reshape(-1, 1, 1) for v in (self.mean, self.std))
         return (x - mean) / std  # grey becomes three equal colours where three are wanted
 
@@ -74,8 +74,20 @@ class Preparation:
         """Class numbers [H, W] moved along with their image."""
         if self.size is None:
             return classes
-        moved = _resized(classes[None].float(), round(self.size / self.crop), "nearest")
-        return _middle(moved, self.size, 255.0)[0].long()
+        return self._fitted(classes[None].float(), "nearest")[0].long()
+
+    def _fitted(self, x: Tensor, interpolation: str) -> Tensor:
+        """The middle square of the image at its new size, which is at least as large."""
+        if self.size is None:
+            return x
+        shorter = round(self.size / self.crop)
+        scale = shorter / min(x.shape[-2:])
+        size = [max(shorter, round(n * scale)) for n in x.shape[-2:]]
+        if size != list(x.shape[-2:]):
+            smooth: dict[str, Any] = {} if interpolation == "nearest" else {"antialias": True, "align_corners": False}
+            x = F.interpolate(x[None], size, mode=interpolation, **smooth)[0]
+        top, left = ((n - self.size) // 2 for n in size)
+        return x[..., top : top + self.size, left : left + self.size]
 
 
 def read_pixels(path: str | Path) -> Tensor:
@@ -101,25 +113,3 @@ def _decoded(path: str | Path, mode: str, what: str) -> Tensor:
         raise DataError(f"{path} cannot be read as {what} ({first_line(error)}); repair or remove it") from error
     width, height = decoded.size
     return torch.frombuffer(bytearray(decoded.tobytes()), dtype=torch.uint8).reshape(height, width, -1)
-
-
-def _resized(x: Tensor, shorter: int, interpolation: str) -> Tensor:
-    height, width = x.shape[-2:]
-    scale = shorter / min(height, width)
-    size = (max(shorter, round(height * scale)), max(shorter, round(width * scale)))
-    if size == (height, width):
-        return x
-    smooth: dict[str, Any] = {} if interpolation == "nearest" else {"antialias": True, "align_corners": False}
-    return torch.nn.functional.interpolate(x[None], size, mode=interpolation, **smooth)[0]
-
-
-def _middle(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
-    """The middle square; smaller images are padded."""
-    height, width = x.shape[-2:]
-    short = [max(0, size - height), max(0, size - width)]
-    if any(short):
-        pad = (short[1] // 2, short[1] - short[1] // 2, short[0] // 2, short[0] - short[0] // 2)
-        x = torch.nn.functional.pad(x, pad, value=fill)
-        height, width = x.shape[-2:]
-    top, left = (height - size) // 2, (width - size) // 2
-    return x[..., top : top + size, left : left + size]

@@ -54,17 +54,19 @@ def open_model(
     `weights` is a safetensors file or a checkpoint of tensors only; `pretrained` downloads the publisher's own.
     """
     kind, _, name = spec.partition(":")
+    chosen = dict(options or {})
     if weights is not None and pretrained:
         raise ConfigError("weights and pretrained: take one of them")
     if kind.endswith(".py"):
-        found = _of_factory(spec, dict(options or {}), trust=trust)
+        found = _of_factory(spec, chosen, trust=trust)
     elif spec.endswith(".pt2"):
-        found = _of_program(Path(spec), dict(options or {}), trust=trust)
+        found = _of_program(Path(spec), chosen, trust=trust)
     elif kind == "demo" and name:
-        found = _of_demo(name, dict(options or {}))
-    elif kind in ("timm", "torchvision") and name:
-        build = _of_timm if kind == "timm" else _of_torchvision
-        found = build(name, pretrained, dict(options or {}))
+        found = _of_demo(name, chosen)
+    elif kind == "timm" and name:
+        found = _of_timm(name, pretrained, chosen)
+    elif kind == "torchvision" and name:
+        found = _of_torchvision(name, pretrained, chosen)
     else:
         raise ConfigError(
             f"model {spec!r}: give timm:NAME, torchvision:NAME, demo:cnn, demo:vit, FILE.py:FACTORY or FILE.pt2"
@@ -91,7 +93,7 @@ def _of_program(path: Path, options: dict[str, Any], *, trust: bool) -> Loaded:
     if options:
         raise ConfigError(f"model {str(path)!r} is a finished program; leave {', '.join(options)} out")
     logger = logging.getLogger("torch.export")
-    logger.addFilter(_nothing)  # it logs whole tracebacks of its own
+    was_silent, logger.disabled = logger.disabled, True  # it logs whole tracebacks of its own
     try:
         program = torch.export.load(path)
     except Exception as error:  # whatever a broken file makes torch raise
@@ -99,7 +101,7 @@ def _of_program(path: Path, options: dict[str, Any], *, trust: bool) -> Loaded:
             f"{path} cannot be read as a program ({first_line(error)}); save it again with torch.export.save"
         ) from error
     finally:
-        logger.removeFilter(_nothing)
+        logger.disabled = was_silent
     module = program.module()
     for name in ("train", "eval"):  # refused by what torch puts there, though the graph is that of eval mode
         module.__dict__.pop(name, None)
@@ -112,10 +114,6 @@ def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:
     if not isinstance(model, nn.Module):
         raise ModelError(f"model {spec!r} made a {type(model).__name__}; the function must return a torch.nn.Module")
     return Loaded(model, Preparation())
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
 
 
 def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
@@ -152,9 +150,7 @@ def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loa
         raise ModelError(f"torchvision has no model {name!r}{_hint(name, models.list_models())}")
     weights = models.get_model_weights(name).DEFAULT
     builder = models.get_model_builder(name).__module__
-    task = (
-        "detection" if ".detection." in builder else "segmentation" if ".segmentation." in builder else "classification"
-    )
+    task = next((task for task in ("detection", "segmentation") if f".{task}." in builder), "classification")
     if not pretrained and task != "classification":
         options = {"weights_backbone": None, **options}
     try:
@@ -168,17 +164,11 @@ def _torchvision_preparation(weights: Any, task: str) -> Preparation:
     if task == "detection":  # the detectors normalise for themselves
         return RAW
     used = weights.transforms()
+    mean, std = tuple(used.mean), tuple(used.std)
     if task == "segmentation":
-        size = used.resize_size[0]
-        return Preparation(size=size, crop=1.0, mean=tuple(used.mean), std=tuple(used.std))
+        return Preparation(used.resize_size[0], 1.0, mean, std)
     size = used.crop_size[0]
-    return Preparation(
-        size=size,
-        crop=min(1.0, size / used.resize_size[0]),
-        mean=tuple(used.mean),
-        std=tuple(used.std),
-        interpolation=used.interpolation.value,
-    )
+    return Preparation(size, min(1.0, size / used.resize_size[0]), mean, std, used.interpolation.value)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

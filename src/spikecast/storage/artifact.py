@@ -128,7 +128,11 @@ def _parts(
         if value.dim() > site.meta.rank:
             raise ArtifactError(f"the thresholds of {short(name)} have more axes than its neurons")
     for key in {own.threshold for own in record.neurons.values()}:  # once each, however many sites name it
-        _check_threshold(key, found(key))
+        value = found(key)
+        if value.dtype not in _THRESHOLD_DTYPES:
+            raise ArtifactError(f"the thresholds {short(key)} are {value.dtype}")
+        if not bool((value.isfinite() & (value > 0)).all()):
+            raise ArtifactError(f"the thresholds {short(key)} are not all positive and finite")
     return plans, _config(record.config, sites), neurons, thresholds
 
 
@@ -140,13 +144,6 @@ def _config(data: Mapping[str, Any], sites: Mapping[str, Site]) -> Config:
     if any(config.at(name) is None for name in sites):
         raise ArtifactError("its configuration leaves a site analog that has neurons")
     return config
-
-
-def _check_threshold(key: str, value: Tensor) -> None:
-    if value.dtype not in _THRESHOLD_DTYPES:
-        raise ArtifactError(f"the thresholds {short(key)} are {value.dtype}")
-    if not bool((value.isfinite() & (value > 0)).all()):
-        raise ArtifactError(f"the thresholds {short(key)} are not all positive and finite")
 
 
 def _plan_to_record(plan: Plan, store: TensorStore, prefix: str) -> schema.Plan:
@@ -168,7 +165,7 @@ def _plan_to_record(plan: Plan, store: TensorStore, prefix: str) -> schema.Plan:
 
 
 def _plan_from_record(record: schema.Plan, found: codec.Find, device: torch.device) -> Plan:
-    program = codec.program_from_record(record.program, found, device)
+    program = codec.Reader(device).program(record.program, found)
     if sorted(node.kwargs["site"] for node in program.nodes if node.target == NEURON) != sorted(record.sites):
         raise ArtifactError("its neurons are not those of its sites")
     sites = {name: _site(name, site) for name, site in record.sites.items()}

@@ -118,19 +118,15 @@ def program_to_record(program: Program, store: Callable[[str, Tensor], Any]) -> 
     )
 
 
-def program_from_record(record: schema.Program, find: Find, device: torch.device) -> Program:
-    """The program again; `find` answers the tensor for what `store` answered."""
-    return _Reader(device).read(record, find)
-
-
-class _Reader:
+class Reader:
     """Reads a program from the front: what an op uses must have been read before it."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.values: dict[str, int | None] = {}  # name -> how many results it has, None for one
 
-    def read(self, record: schema.Program, find: Find) -> Program:
+    def program(self, record: schema.Program, find: Find) -> Program:
+        """The program again; `find` answers the tensor for what `store` of `program_to_record` answered."""
         inputs = tuple(self._input(item) for item in record.inputs)
         symbols = {dim for spec in inputs for dim in spec.dims if isinstance(dim, str)}
         tensors = {self._new(name): find(entry) for name, entry in record.tensors.items()}

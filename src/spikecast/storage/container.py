@@ -40,9 +40,8 @@ def write(path: str | os.PathLike[str], text: str, tensors: Mapping[str, Tensor]
 def _write_through(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
     from safetensors.torch import save_file
 
-    made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    mode = stat.S_IMODE(os.fstat(made).st_mode)
-    os.close(made)
+    path.touch(exist_ok=False)
+    mode = stat.S_IMODE(path.stat().st_mode)
     save_file(dict(tensors), path, metadata=metadata)
     path.chmod(mode)  # safetensors makes a file that only its owner may read
     with path.open("rb+") as file:

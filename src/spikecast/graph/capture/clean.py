@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.graph.program import GETITEM, Meta, Node, Program, Ref, renamed, replace_refs, resolve
+from spikecast.graph.capture.inplace import DROPOUTS
+from spikecast.graph.program import GETITEM, Meta, Node, Program, Ref, replace_refs, resolve
 
 _COPIES = {"aten.clone", "aten.contiguous", "aten.alias", "aten.detach", "aten.lift_fresh_copy", "aten.lift_fresh"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default"}
@@ -28,27 +29,23 @@ def _plain_ops(program: Program) -> Program:
 
     A graph whose steps lie in the batch may hold tensors that cannot be viewed, so no view may rely on layout.
     """
-    names: dict[str, str] = {}
-    kept: list[Node] = []
-    norms = {n.name: n for n in program.nodes if n.target == _BATCH_NORM}
-    for original in program.nodes:
-        node = renamed(original, names)
-        if node.target == GETITEM and node.args[0].name in norms and node.args[1] == 0:
-            norm = renamed(norms[node.args[0].name], names)
+    norms: dict[str, Node] = {}
+
+    def visit(node: Node) -> Ref | Node | None:
+        if node.target == _BATCH_NORM:
+            norms[node.name] = node
+        elif node.target == GETITEM and node.args[0].name in norms and node.args[1] == 0:
+            norm = norms[node.args[0].name]
             x, weight, bias, mean, var, momentum, eps = norm.args
             args = (x, weight, bias, mean, var, False, momentum, eps, False)
-            kept.append(Node(node.name, "aten.batch_norm.default", args, {}, norm.scope, node.meta))
-        elif node.op in _COPIES or _is_idle_cast(node, program) or _is_idle_dropout(node):
-            names[node.name] = node.args[0].name
+            return Node(node.name, "aten.batch_norm.default", args, {}, norm.scope, node.meta)
+        elif node.op in _COPIES or _is_idle_cast(node, program) or (node.op in DROPOUTS and not node.args[2]):
+            return Ref(node.args[0].name)
         elif node.target in _VIEWS:
-            kept.append(dataclasses.replace(node, target="aten.reshape.default"))
-        elif node.target != _BATCH_NORM:
-            kept.append(node)
-    return _with_renamed_outputs(program.with_nodes(kept), names)
+            return dataclasses.replace(node, target="aten.reshape.default")
+        return None
 
-
-def _is_idle_dropout(node: Node) -> bool:
-    return node.op in ("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout") and not node.args[2]
+    return Rewriter(program).run(visit)
 
 
 def _is_idle_cast(node: Node, program: Program) -> bool:
@@ -64,49 +61,35 @@ def fold_constants(program: Program) -> Program:
     kept: list[Node] = []
     with torch.no_grad():
         for node in program.nodes:
-            foldable = all(name in constants for name in node.inputs) and _is_repeatable(node)
-            if not foldable:
+            if all(name in constants for name in node.inputs) and _is_repeatable(node):
+                constants[node.name] = node.call(lambda ref: constants[ref.name])
+            else:
                 kept.append(node)
-                continue
-            constants[node.name] = node.call(lambda ref: constants[ref.name])
     used = {name for node in kept for name in node.inputs} | set(program.output_names)
     tensors = {name: value for name, value in constants.items() if isinstance(value, Tensor) and name in used}
     sizes = {name: value for name, value in constants.items() if not isinstance(value, Tensor) and name in used}
     if sizes:
-        kept = [_with_sizes(node, sizes) for node in kept]
+        kept = [node.swapped(lambda ref: sizes.get(ref.name, ref)) for node in kept]
     return program.with_nodes(kept, tensors=tensors)
 
 
-def _with_sizes(node: Node, sizes: dict[str, Any]) -> Node:
-    def swap(ref: Ref) -> Any:
-        return sizes.get(ref.name, ref)
-
-    return dataclasses.replace(node, args=replace_refs(node.args, swap), kwargs=replace_refs(dict(node.kwargs), swap))
-
-
 def _is_repeatable(node: Node) -> bool:
-    function = resolve(node.target) if not node.target.startswith("python.") else None
-    tags = getattr(function, "tags", [])
-    return function is not None and torch.Tag.nondeterministic_seeded not in tags
+    if node.target.startswith("python."):
+        return False
+    return torch.Tag.nondeterministic_seeded not in getattr(resolve(node.target), "tags", ())
 
 
 def merge_equal(program: Program) -> Program:
     """Ops with the same name and inputs are one op; export repeats views, and neurons are shared by tensor."""
-    names: dict[str, str] = {}
-    seen: dict[str, str] = {}
-    kept: list[Node] = []
-    for original in program.nodes:
-        node = renamed(original, names)
+    seen: dict[str, Ref] = {}
+
+    def visit(node: Node) -> Ref | None:
         if not _is_repeatable(node):
-            kept.append(node)
-            continue
-        key = repr((node.target, node.args, sorted(node.kwargs.items(), key=lambda item: item[0])))
-        if key in seen:
-            names[node.name] = seen[key]
-        else:
-            seen[key] = node.name
-            kept.append(node)
-    return _with_renamed_outputs(program.with_nodes(kept), names)
+            return None
+        first = seen.setdefault(repr((node.target, node.args, sorted(node.kwargs.items()))), Ref(node.name))
+        return None if first.name == node.name else first
+
+    return Rewriter(program).run(visit)
 
 
 def drop_dead(program: Program) -> Program:
@@ -119,13 +102,6 @@ def drop_dead(program: Program) -> Program:
             needed.update(node.inputs)
     tensors = {name: tensor for name, tensor in program.tensors.items() if name in needed}
     return program.with_nodes(reversed(kept), tensors=tensors)
-
-
-def _with_renamed_outputs(program: Program, names: dict[str, str]) -> Program:
-    def swap(ref: Ref) -> Ref:
-        return Ref(names.get(ref.name, ref.name))
-
-    return dataclasses.replace(program, outputs=replace_refs(program.outputs, swap))
 
 
 class Rewriter:
@@ -151,20 +127,24 @@ class Rewriter:
         self.tensors[name] = tensor
         return Ref(name)
 
-    def emit(self, like: Node, target: str, args: tuple[Any, ...], meta: Meta | None, hint: str = "") -> Ref:
-        """A new op with the scope of `like`."""
+    def emit(self, like: Node, target: str, args: tuple[Any, ...], meta: Any, hint: str = "") -> Ref:
+        """A new op with the scope of `like`; its meta is as that of any op."""
         name = self.fresh(hint or target.split(".")[1])
         self.nodes.append(Node(name, target, args, {}, like.scope, meta))
         return Ref(name)
 
-    def run(self, visit: Callable[[Rewriter, Node], Ref | Node | None]) -> Program:
+    def run(self, visit: Callable[[Node], Ref | Node | None]) -> Program:
         """`visit` answers the value that replaces the op, or a changed op, or None to keep it."""
+
+        def rename(ref: Ref) -> Ref:
+            return Ref(self.names.get(ref.name, ref.name))
+
         for original in self.program.nodes:
-            node = renamed(original, self.names)
-            new = visit(self, node)
+            node = original.swapped(rename)
+            new = visit(node)
             if isinstance(new, Ref):
                 self.names[node.name] = new.name
             else:
                 self.nodes.append(node if new is None else new)
-        program = self.program.with_nodes(self.nodes, tensors=self.tensors)
-        return drop_dead(_with_renamed_outputs(program, self.names))
+        outputs = replace_refs(self.program.outputs, rename)
+        return self.program.with_nodes(self.nodes, tensors=self.tensors, outputs=outputs)

@@ -7,6 +7,7 @@ import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -15,21 +16,16 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 
 from spikecast.errors import CaptureError, DataError, first_line
-from spikecast.graph.calls import TENSOR, axis_of_batch
+from spikecast.graph.calls import axis_of_batch, call_leaves
 from spikecast.graph.capture.inplace import is_plain, twin
-from spikecast.graph.guards import Guard, from_sympy, symbols
-from spikecast.graph.program import GETITEM, SIZE, SIZE_OPS, Input, Meta, Node, Program, Ref
-from spikecast.graph.structure import LEAF, Structure, flatten, unflatten
+from spikecast.graph.guards import Guard, from_sympy
+from spikecast.graph.program import GETITEM, SIZE_OPS, Input, Meta, Node, Program, Ref
+from spikecast.graph.structure import Structure, flatten, unflatten
 
 _TENSOR = object()  # stands for a tensor among the leaves of an answer
 _ASSERTIONS = ("_assert", "sym_constrain_range", "_check")
-_SIZE_NAMES = {function: name for name, function in SIZE_OPS.items()} | {
-    torch.sym_int: "size.int",
-    torch.sym_float: "size.float",
-    torch.sym_max: "size.max",
-    torch.sym_min: "size.min",
-    torch.sym_sqrt: "size.sqrt",
-}
+_SIZE_NAMES = {function: name for name, function in SIZE_OPS.items()}
+_SIZE_NAMES |= {getattr(torch, f"sym_{name}"): f"size.{name}" for name in ("int", "float", "max", "min", "sqrt")}
 
 
 def capture(
@@ -44,26 +40,23 @@ def capture(
 
     `prefix` goes before the path of every op's module, for a model that is a part of another.
     """
-    leaves, structure = flatten((tuple(args), dict(kwargs or {})))
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    if not places:
+    tensors, structure = call_leaves(args, kwargs or {})
+    if not tensors:
         raise DataError("the model was called without a tensor; give it at least one tensor input")
-    tensors = [leaves[i] for i in places]
-    flat = _Flat(model, leaves, structure, places)
+    flat = _Flat(model, args, kwargs or {})
     batch = tensors[0].shape[batch_axis] if tensors[0].dim() > batch_axis else None
-    failures: list[str] = []
+    why = ""
     for example, dims in _attempts(tensors, batch, batch_axis):
         with _quiet():
             try:
                 exported = export(flat, tuple(example), dynamic_shapes=(tuple(dims),), strict=False)
                 exported = exported if is_plain(exported) else exported.run_decompositions({})
-                program = _Reader(exported, flat, (leaves, structure, places), batch_axis, example, prefix).program()
+                program = _Reader(exported, example, batch_axis, prefix).program(structure, flat.answer)
             except Exception as error:  # torch.export raises many types; all mean "not like this"
-                failures.append(first_line(error))
+                why = first_line(error)
                 continue
         if program.batch_symbols or example is tensors:
             return program
-    why = failures[-1] if failures else "no reason given"
     raise CaptureError(
         f"torch.export cannot capture {type(model).__name__}.forward whole: {why}; "
         "convert the parts it can capture with regions=['name of a submodule', ...]"
@@ -74,19 +67,14 @@ def _attempts(tensors: list[Tensor], batch: int | None, batch_axis: int) -> Iter
     """What to export, the most general first: every size free, only the batch free, nothing free."""
     if batch is not None:
         axes = [axis_of_batch(t, batch, batch_axis) for t in tensors]
-        others = {size for t, axis in zip(tensors, axes, strict=True) for i, size in enumerate(t.shape) if i != axis}
-        count = next(b for b in (2, 3, 5, 7, 11, 13) if b not in others or b == 13)
-        example = [_tiled(t, batch, axis, count) for t, axis in zip(tensors, axes, strict=True)]
+        pairs = list(zip(tensors, axes, strict=True))
+        others = {size for t, axis in pairs for i, size in enumerate(t.shape) if i != axis}
+        # A number of samples that is no other size, so that the symbol of the batch cannot be confused.
+        index = torch.arange(next(b for b in (2, 3, 5, 7, 11, 13) if b not in others or b == 13)) % batch
+        example = [t if axis is None else t.index_select(axis, index.to(t.device)) for t, axis in pairs]
         yield example, [dict.fromkeys(range(t.dim()), Dim.AUTO) for t in tensors]
         yield example, [{} if axis is None else {axis: Dim.AUTO} for axis in axes]
     yield tensors, [{} for _ in tensors]
-
-
-def _tiled(tensor: Tensor, batch: int, axis: int | None, count: int) -> Tensor:
-    """The tensor with `count` samples: a size that no other axis has, so that its symbol cannot be confused."""
-    if axis is None:
-        return tensor
-    return tensor.index_select(axis, torch.arange(count, device=tensor.device) % batch)
 
 
 @contextmanager
@@ -105,58 +93,31 @@ def _quiet() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
-class _Answer:
-    """The form of a model's answer; an object of its own, since export undoes what is assigned to a module."""
-
-    def __init__(self) -> None:
-        self.leaves: list[Any] = []
-        self.form: Structure = LEAF
-
-    def note(self, leaves: list[Any], form: Structure) -> None:
-        self.leaves, self.form = leaves, form
-
-
 class _Flat(nn.Module):
     """The model with flat tensors in and out; the form of its answer is noted while it is traced."""
 
-    def __init__(self, model: nn.Module, leaves: list[Any], structure: Structure, places: list[int]) -> None:
+    def __init__(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
         self.model = model
         self.training = False  # only this wrapper: the model's own flags are not ours to change
-        self._call = (leaves, structure, places)
-        self.answer = _Answer()
+        self._leaves, self._form = flatten((tuple(args), dict(kwargs)))
+        self.answer = SimpleNamespace()  # an object of its own, since export undoes what is assigned to a module
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        leaves, structure, places = self._call
-        filled = list(leaves)
-        for place, tensor in zip(places, tensors, strict=True):
-            filled[place] = tensor
-        args, kwargs = unflatten(structure, filled)
-        out, form = flatten(self.model(*args, **kwargs))
-        if any(isinstance(leaf, torch.SymInt) for leaf in out):
+        given = iter(tensors)
+        args, kwargs = unflatten(self._form, [next(given) if isinstance(x, Tensor) else x for x in self._leaves])
+        leaves, self.answer.form = flatten(self.model(*args, **kwargs))
+        if any(isinstance(leaf, torch.SymInt) for leaf in leaves):
             raise CaptureError("the model answers a size; only with that size fixed is it a constant")
-        self.answer.note([_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in out], form)
-        return tuple(leaf for leaf in out if isinstance(leaf, Tensor))
+        self.answer.leaves = [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
 
 
 class _Reader:
     """Reads an exported program into our own form."""
 
-    def __init__(
-        self,
-        exported: ExportedProgram,
-        flat: _Flat,
-        call: tuple[list[Any], Structure, list[int]],
-        batch_axis: int,
-        example: list[Tensor],
-        prefix: str,
-    ) -> None:
-        leaves, structure, places = call
-        self.exported, self.flat, self.prefix = exported, flat, prefix
-        self.batch_axis, self.example = batch_axis, example
-        placed = set(places)
-        self.constants = [TENSOR if i in placed else leaf for i, leaf in enumerate(leaves)]
-        self.structure: Structure = {"kind": "call", "form": structure, "constants": self.constants}
+    def __init__(self, exported: ExportedProgram, example: list[Tensor], batch_axis: int, prefix: str) -> None:
+        self.exported, self.example, self.batch_axis, self.prefix = exported, example, batch_axis, prefix
         self.names: dict[str, str] = {}
         self.written: dict[str, str] = {}  # value -> the op that wrote into it, which later readers read instead
         self.tensors: dict[str, Tensor] = {}
@@ -164,34 +125,29 @@ class _Reader:
         self.nodes: list[Node] = []
         self.symbols: tuple[str, ...] = ()
 
-    def program(self) -> Program:
+    def program(self, call: Structure, answer: SimpleNamespace) -> Program:
+        """The program; it does not say itself what it was called with and in which form it answers."""
         graph = self.exported.graph
-        placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-        self._read_placeholders(placeholders)
-        outputs: tuple[Any, ...] = ()
+        self._read_placeholders([n for n in graph.nodes if n.op == "placeholder"])
         for node in graph.nodes:
-            if node.op == "call_function":
+            if node.op == "call_function" and not isinstance(node.target, torch._ops.HigherOrderOperator):
                 self._read_call(node)
-            elif node.op == "output":
-                outputs = tuple(self._argument(a) for a in node.args[0])
-            elif node.op != "placeholder":
+            elif node.op not in ("placeholder", "output"):
                 raise CaptureError(
                     f"the graph holds control flow ({node.target}); write it without torch.cond or loops"
                 )
-        leaves, form = self.flat.answer.leaves, self.flat.answer.form
         # a model that writes to its input or its buffers has those values among the outputs, before its own
         own = [o.kind == OutputKind.USER_OUTPUT for o in self.exported.graph_signature.output_specs]
-        rest = (out for out, is_own in zip(outputs, own, strict=True) if is_own)
-        filled = tuple(next(rest) if leaf is _TENSOR else leaf for leaf in leaves)
-        guards = self._guards()
+        outputs = cast(tuple[Any, ...], graph.output_node().args[0])
+        rest = (self._argument(out) for out, is_own in zip(outputs, own, strict=True) if is_own)
         return Program(
             inputs=tuple(self.inputs),
             nodes=tuple(self.nodes),
-            outputs=filled,
+            outputs=tuple(next(rest) if leaf is _TENSOR else leaf for leaf in answer.leaves),
             tensors=self.tensors,
-            input_structure=self.structure,
-            output_structure=form,
-            guards=guards,
+            input_structure=call,
+            output_structure=answer.form,
+            guards=self._guards(),
             batch_symbols=self.symbols,
         )
 
@@ -223,30 +179,27 @@ class _Reader:
         self.inputs.append(Input(node.name, tuple(dims), self._meta(node.meta["val"])))
 
     def _read_call(self, node: fx.Node) -> None:
-        if not isinstance(node.target, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
-            target = GETITEM if node.target is operator.getitem else _SIZE_NAMES.get(node.target, "")
-            if not target:
-                if node.users and not any(a in str(node.target) for a in _ASSERTIONS):
-                    target = f"python.{getattr(node.target, '__name__', node.target)}"
-                else:
-                    return
-        elif isinstance(node.target, torch._ops.HigherOrderOperator):
-            raise CaptureError(f"the graph holds control flow ({node.target}); write it without torch.cond or loops")
+        mutates = False
+        if isinstance(node.target, torch._ops.OpOverload):
+            mutates = node.target._schema.is_mutable
+            target = str(twin(node.target) if mutates else node.target)
+        elif node.target is operator.getitem:
+            target = GETITEM
         else:
-            target = str(twin(node.target) if node.target._schema.is_mutable else node.target)
+            target = _SIZE_NAMES.get(node.target) or f"python.{getattr(node.target, '__name__', node.target)}"
         if any(a in target for a in _ASSERTIONS) or (target.startswith("python.") and not node.users):
             return
         self.nodes.append(
             Node(
                 name=node.name,
-                target=SIZE if target == "aten.sym_size.int" else target,
+                target=target,
                 args=tuple(self._argument(a) for a in node.args),
                 kwargs={k: self._argument(v) for k, v in node.kwargs.items()},
                 scope=".".join(part for part in (self.prefix, _scope(node)) if part),
                 meta=self._metas(node.meta.get("val")),
             )
         )
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        if mutates:
             self.written[cast(fx.Node, node.args[0]).name] = node.name
 
     def _argument(self, value: Any) -> Any:
@@ -287,7 +240,7 @@ class _Reader:
             if expression in (True, False):  # speaks only of sizes that are fixed anyway
                 continue
             tree = from_sympy(expression)
-            if tree is None or not symbols(tree) <= known:
+            if tree is None or not {symbol.name for symbol in expression.free_symbols} <= known:
                 raise CaptureError(f"a condition on sizes cannot be kept: {expression}")
             if tree not in found:
                 found.append(tree)

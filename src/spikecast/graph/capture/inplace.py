@@ -15,9 +15,9 @@ from torch.export import ExportedProgram
 
 from spikecast.graph.roles import BUILT_IN, ROLES, Role
 
-_DROPOUTS = {"aten.dropout", "aten.feature_dropout", "aten.alpha_dropout"}
+DROPOUTS = {"aten.dropout", "aten.feature_dropout", "aten.alpha_dropout"}
 _VIEWS = {"aten.reshape", "aten.flatten", "aten.contiguous", "aten.to"}  # composite, but we read them as they are
-_KNOWN = {*_DROPOUTS, "aten.alias", "aten.detach", "aten.scaled_dot_product_attention"}
+_KNOWN = {*DROPOUTS, "aten.alias", "aten.detach", "aten.scaled_dot_product_attention"}
 _MAKERS = {Role.SYNAPSE, Role.SUM, Role.PRODUCT, Role.NONLINEAR, Role.RECTIFIER}
 _FRESH = {op for op in BUILT_IN if ROLES[op] in _MAKERS} | {
     "aten.linear", "aten.matmul", "aten.bmm", "aten.batch_norm", "aten.cat", "aten.avg_pool2d",
@@ -74,7 +74,7 @@ def _is_readable(op: torch._ops.OpOverload, node: fx.Node) -> bool:
     name = _name(op)
     if name not in _KNOWN and name not in ROLES:
         return "_assert" in name
-    if (name == "aten.batch_norm" and node.args[5:6] != (False,)) or (name in _DROPOUTS and node.args[2:3] != (False,)):
+    if (name == "aten.batch_norm" and node.args[5:6] != (False,)) or (name in DROPOUTS and node.args[2:3] != (False,)):
         return False  # as in training
     is_view = any(a.alias_info is not None for a in op._schema.arguments)
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")

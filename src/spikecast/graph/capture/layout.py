@@ -6,7 +6,7 @@ import dataclasses
 
 import torch
 
-from spikecast.graph.program import Program, Ref
+from spikecast.graph.program import Program
 
 
 def channels_last(program: Program) -> Program:
@@ -15,13 +15,9 @@ def channels_last(program: Program) -> Program:
     A convolution whose weights lie so answers in the same order, so all that follows stays in it: nothing is rearranged
     from one convolution to the next (`python -m benchmarks --only networks`).
     """
-    weights = {
-        node.args[1].name
-        for node in program.nodes
-        if node.op == "aten.conv2d" and isinstance(node.args[1], Ref) and node.args[1].name in program.tensors
-    }
+    weights = {node.args[1].name for node in program.nodes if node.op == "aten.conv2d"}
     tensors = {
-        name: value.contiguous(memory_format=torch.channels_last) if name in weights and value.dim() == 4 else value
+        name: value.contiguous(memory_format=torch.channels_last) if name in weights else value
         for name, value in program.tensors.items()
     }
     return dataclasses.replace(program, tensors=tensors)

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from spikecast.errors import CaptureError
-from spikecast.graph.capture.clean import Rewriter
+from spikecast.graph.capture.clean import Rewriter, drop_dead
 from spikecast.graph.program import Meta, Node, Program, Ref
 
-_CONVOLUTIONS = ("aten.conv1d", "aten.conv2d", "aten.conv3d")
 _TRANSPOSED = ("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
-_ATTENTION = "aten.scaled_dot_product_attention"
+_WEIGHTED = ("aten.conv1d", "aten.conv2d", "aten.conv3d", *_TRANSPOSED, "aten.linear")
 
 
 def simplify(program: Program) -> Program:
     """Fold per-channel affine ops into the weighted op before them, then open attention."""
-    return open_attention(fold_affine(program))
+    writer = Rewriter(fold_affine(program))
+    return drop_dead(writer.run(partial(_open_attention, writer)))
 
 
 def fold_affine(program: Program) -> Program:
     """BatchNorm, and scales and shifts by a constant per channel, move into the conv or linear before them."""
     while True:
-        folded = Rewriter(program).run(_Fold(program))
+        writer = Rewriter(program)
+        folded = drop_dead(writer.run(_Fold(writer)))
         if len(folded.nodes) == len(program.nodes):
             return folded
         program = folded
@@ -35,30 +37,25 @@ def fold_affine(program: Program) -> Program:
 class _Fold:
     """One pass of folding: an affine op is taken into the op before it where nobody else reads that one."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.users, self.outputs = program.users, set(program.output_names)
-        self.by_name = {node.name: node for node in program.nodes}
+    def __init__(self, writer: Rewriter) -> None:
+        self.writer, self.program = writer, writer.program
+        self.outputs = set(self.program.output_names)
         self.done: set[str] = set()  # ops that took something in; what follows them waits for the next pass
 
-    def __call__(self, writer: Rewriter, node: Node) -> Node | None:
+    def __call__(self, node: Node) -> Node | None:
         found = _affine(node, self.program)
         if found is None:
             return None
         source, scale, shift = found
-        made = self.by_name.get(source)
-        if made is None or source in self.done or not _is_weighted(made) or source in self.outputs:
+        made = self.program.flow.by_name.get(source)
+        if made is None or source in self.done or made.op not in _WEIGHTED or source in self.outputs:
             return None
-        if len(self.users.get(source, ())) > 1 or not _fits(made, scale, shift):
+        if len(self.program.users[source]) > 1 or not all(_is_by_channel(made, value) for value in (scale, shift)):
             return None
-        merged = _merged(writer, made, node, scale, shift)
+        merged = _merged(self.writer, made, node, scale, shift)
         if merged is not None:
             self.done.add(node.name)
         return merged
-
-
-def _is_weighted(node: Node) -> bool:
-    return node.op in (*_CONVOLUTIONS, *_TRANSPOSED, "aten.linear")
 
 
 def _affine(node: Node, program: Program) -> tuple[str, Tensor | None, Tensor | None] | None:
@@ -86,20 +83,17 @@ def _affine(node: Node, program: Program) -> tuple[str, Tensor | None, Tensor | 
     return None
 
 
-def _channels(node: Node, value: Tensor) -> Tensor | None:
-    """The value per output channel of a weighted op, or None where it varies along anything else."""
+def _channels(node: Node) -> tuple[int, ...]:
+    """The shape of a value for each output channel of a weighted op."""
     assert isinstance(node.meta, Meta)
     axis = node.meta.rank - 1 if node.op == "aten.linear" else 1
-    if value.dim() > node.meta.rank or not value.is_floating_point():
-        return None
-    full = value.reshape((1,) * (node.meta.rank - value.dim()) + tuple(value.shape))
-    if any(size != 1 for i, size in enumerate(full.shape) if i != axis):
-        return None
-    return full.reshape(-1).expand(node.meta.shape[axis])
+    return tuple(size if i == axis else 1 for i, size in enumerate(node.meta.shape))
 
 
-def _fits(node: Node, scale: Tensor | None, shift: Tensor | None) -> bool:
-    return all(value is None or _channels(node, value) is not None for value in (scale, shift))
+def _is_by_channel(node: Node, value: Tensor | None) -> bool:
+    """Whether a value varies along nothing but the output channels of a weighted op."""
+    form = _channels(node)
+    return value is None or torch.broadcast_shapes(value.shape, form) == form
 
 
 def _merged(writer: Rewriter, made: Node, node: Node, scale: Tensor | None, shift: Tensor | None) -> Node | None:
@@ -109,31 +103,20 @@ def _merged(writer: Rewriter, made: Node, node: Node, scale: Tensor | None, shif
         return None
     weight = writer.tensors[weight_ref.name]
     new_weight = weight.double()
-    size = _output_channels(made, weight)
-    bias = torch.zeros(size, dtype=torch.float64, device=weight.device)
-    if bias_ref is not None:
-        bias = writer.tensors[bias_ref.name].double()
+    size = math.prod(_channels(made))
+    bias = new_weight.new_zeros(size) if bias_ref is None else writer.tensors[bias_ref.name].double()
     if scale is not None:
-        factor = _channels(made, scale)
-        assert factor is not None
+        factor = scale.reshape(-1).expand(size)
         new_weight = new_weight * _along_output(made, factor, new_weight)
         bias = bias * factor
     if shift is not None:
-        term = _channels(made, shift)
-        assert term is not None
-        bias = bias + term
+        bias = bias + shift.reshape(-1).expand(size)
     stem = weight_ref.name.removesuffix(".weight")
     args = list(made.args) + [None] * (3 - len(made.args))
     args[1] = writer.constant(f"{stem}.weight.folded", new_weight.to(weight.dtype))
     args[2] = writer.constant(f"{stem}.bias.folded", bias.to(weight.dtype))
     kwargs = {k: v for k, v in made.kwargs.items() if k != "bias"}
     return dataclasses.replace(made, name=node.name, args=tuple(args), kwargs=kwargs)
-
-
-def _output_channels(node: Node, weight: Tensor) -> int:
-    if node.op in _TRANSPOSED:
-        return int(weight.shape[1] * node.argument(6, "groups", 1))
-    return int(weight.shape[0])
 
 
 def _along_output(node: Node, factor: Tensor, weight: Tensor) -> Tensor:
@@ -145,13 +128,9 @@ def _along_output(node: Node, factor: Tensor, weight: Tensor) -> Tensor:
     return per_group.reshape(weight.shape[0], -1, *(1,) * (weight.dim() - 2))
 
 
-def open_attention(program: Program) -> Program:
+def _open_attention(writer: Rewriter, node: Node) -> Ref | None:
     """softmax(q·kᵀ·scale + mask)·v in place of the fused op, so that both products can be fed by spikes."""
-    return Rewriter(program).run(_open)
-
-
-def _open(writer: Rewriter, node: Node) -> Ref | None:
-    if node.op != _ATTENTION:
+    if node.op != "aten.scaled_dot_product_attention":
         return None
     query, key, value = node.args[:3]
     mask = node.argument(3, "attn_mask")
@@ -168,7 +147,8 @@ def _open(writer: Rewriter, node: Node) -> Ref | None:
         value, v = _repeat_heads(writer, node, value, v, q.shape[-3])
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scaled = writer.emit(node, "aten.mul.Tensor", (query, factor), q, "query")
-    turned = Meta((*k.shape[:-2], k.shape[-1], k.shape[-2]), k.dtype, _turned_axis(k))
+    swap: dict[int | None, int] = {k.rank - 2: k.rank - 1, k.rank - 1: k.rank - 2}
+    turned = Meta((*k.shape[:-2], k.shape[-1], k.shape[-2]), k.dtype, swap.get(k.batch_axis, k.batch_axis))
     key_t = writer.emit(node, "aten.transpose.int", (key, -2, -1), turned, "key")
     table = Meta((*q.shape[:-1], k.shape[-2]), q.dtype, q.batch_axis)
     scores = writer.emit(node, "aten.matmul.default", (scaled, key_t), table, "scores")
@@ -177,13 +157,7 @@ def _open(writer: Rewriter, node: Node) -> Ref | None:
         scores = _masked(writer, node, scores, table, mask, metas, causal)
         softmax = "aten._safe_softmax.default"  # a row that is masked whole attends to nothing, as in the fused op
     weights = writer.emit(node, softmax, (scores, -1), table, "attention")
-    out = node.meta if isinstance(node.meta, Meta) else None
-    return writer.emit(node, "aten.matmul.default", (weights, value), out, "attended")
-
-
-def _turned_axis(meta: Meta) -> int | None:
-    swap = {meta.rank - 2: meta.rank - 1, meta.rank - 1: meta.rank - 2}
-    return None if meta.batch_axis is None else swap.get(meta.batch_axis, meta.batch_axis)
+    return writer.emit(node, "aten.matmul.default", (weights, value), node.meta, "attended")
 
 
 def _repeat_heads(writer: Rewriter, node: Node, ref: Ref, meta: Meta, heads: int) -> tuple[Ref, Meta]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from spikecast.errors import ModelError
 from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.schedule import IN_PLACE, keeps_form
-from spikecast.graph.program import NEURON, SIZE, Meta, Node, Program, Ref, resolve
+from spikecast.graph.program import NEURON, SIZE, Node, Program, replace_refs, resolve
 
 _RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
 
@@ -28,7 +28,8 @@ class Execution:
     def __init__(
         self, program: Program, tensors: Mapping[str, Tensor], *, moving_inputs: bool = False, overwrite: bool = True
     ) -> None:
-        self.program, self.tensors, self.metas = program, tensors, program.metas
+        self.program, self.tensors = program, tensors
+        self.metas, self.axes = program.metas, program.batch_axes
         self.schedule = program.flow.schedule(moving_inputs)
         self.moving = self.schedule.moving
         self.overwriting = self.schedule.overwriting if overwrite else frozenset[str]()  # gradients need all values
@@ -46,11 +47,11 @@ class Execution:
         self.device = inputs[0].device
         for spec, value in zip(self.program.inputs, inputs, strict=True):
             self.env[spec.name] = value
-            if spec.meta.batch_axis is not None:
-                self.batch = value.shape[spec.meta.batch_axis]
+            if spec.name in self.axes:
+                self.batch = value.shape[self.axes[spec.name]]
         self.fold = 1
         for node in self.schedule.once:
-            self._evaluate(node, self.env, 1, self.batch)
+            self._evaluate(node, self.env, self.batch)
             if observer is not None and node.name in observer.watched:
                 observer.see(node, self.env[node.name], lambda ref: self.env[ref.name])
             for name in self.schedule.after_once.get(node.name, ()):
@@ -63,11 +64,11 @@ class Execution:
         whole = self.batch if folded_inputs else self.batch * fold
         for node in self.schedule.steps:
             if node.target == NEURON:
-                self._fire(node, env, observer, fold)
+                self._fire(node, env, observer)
             else:
-                self._evaluate(node, env, fold, whole)
+                self._evaluate(node, env, whole)
             if node.name in observer.watched:
-                observer.see(node, env[node.name], lambda ref: self._read(ref, env, fold))
+                observer.see(node, env[node.name], lambda ref: self._read(ref.name, env))
             if observer.weighs:
                 settled = {name: value for name, value in self.env.items() if name not in self.tensors}
                 observer.weigh(_bytes_held(settled | env))
@@ -75,7 +76,7 @@ class Execution:
                 env.pop(name, None)
                 env.pop(f"{name}@", None)
                 observer.forget(name)
-        return [self._output(out, env) for out in self.program.outputs]
+        return list(replace_refs(self.program.outputs, lambda ref: (env if ref.name in env else self.env)[ref.name]))
 
     def advance_apart(self, observer: Observer, count: int) -> None:
         """`count` steps side by side, op by op, for a graph whose batch cannot hold them; only the neurons matter."""
@@ -90,7 +91,7 @@ class Execution:
                     env[node.name] = estimate
             else:
                 for env in envs:
-                    self._evaluate(node, env, 1, self.batch)
+                    self._evaluate(node, env, self.batch)
             for name in self.schedule.after_step.get(node.name, ()):
                 for env in envs:
                     env.pop(name, None)
@@ -98,37 +99,26 @@ class Execution:
     def keep(self, index: Tensor) -> None:
         """Forget all samples but those of the index."""
         for name, value in self.env.items():
-            meta = self.metas.get(name)
-            if isinstance(value, Tensor) and isinstance(meta, Meta) and meta.batch_axis is not None:
+            if name in self.axes:
                 self.env[name] = self.select(name, value, index)
         self.batch = len(index)
 
     def select(self, name: str, value: Tensor, index: Tensor) -> Tensor:
         """Some samples of a value (of one step), also where the batch is merged into a longer axis."""
-        meta = self.metas[name]
-        assert isinstance(meta, Meta) and meta.batch_axis is not None
-        axis, outer = meta.batch_axis, self.outer.get(name, 1)
+        axis, outer = self.axes[name], self.outer.get(name, 1)
         if value.shape[axis] == self.batch:
             return value.index_select(axis, index)
-        parts = _split(value, axis, (outer, self.batch, -1)).index_select(axis + 1, index)
+        parts = torch.unflatten(value, axis, (outer, self.batch, -1)).index_select(axis + 1, index)
         return parts.flatten(axis, axis + 2)
-
-    def _output(self, out: Any, env: dict[str, Any]) -> Any:
-        if not isinstance(out, Ref):
-            return out
-        return env[out.name] if out.name in env else self.env[out.name]
 
     def unfold(self, name: str, value: Tensor, fold: int) -> Tensor:
         """The steps of a moving value in front: [fold, ...]."""
         if fold == 1:
             return value.unsqueeze(0)
-        meta = self.metas[name]
-        if not isinstance(meta, Meta) or meta.batch_axis is None:
+        if name not in self.axes:
             raise ModelError(f"value {name!r} has no batch axis to hold time-steps; run step by step")
-        axis, outer = meta.batch_axis, self.outer.get(name, 1)
-        if outer == 1:
-            return _split(value, axis, (fold, -1)).movedim(axis, 0)
-        steps = _split(value, axis, (outer, fold, -1)).movedim(axis + 1, 0)
+        axis, outer = self.axes[name], self.outer.get(name, 1)
+        steps = torch.unflatten(value, axis, (outer, fold, -1)).movedim(axis + 1, 0)
         return steps.flatten(axis + 1, axis + 2)
 
     def refold(self, name: str, steps: Tensor) -> Tensor:
@@ -136,66 +126,58 @@ class Execution:
         fold = steps.shape[0]
         if fold == 1:
             return steps.squeeze(0)
-        meta = self.metas[name]
-        assert isinstance(meta, Meta) and meta.batch_axis is not None
-        axis, outer = meta.batch_axis, self.outer.get(name, 1)
-        if outer == 1:
-            return steps.movedim(0, axis).flatten(axis, axis + 1)
-        return _split(steps, axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
+        axis, outer = self.axes[name], self.outer.get(name, 1)
+        return torch.unflatten(steps, axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
 
-    def _fire(self, node: Node, env: dict[str, Any], observer: Observer, fold: int) -> None:
+    def _fire(self, node: Node, env: dict[str, Any], observer: Observer) -> None:
         source = node.args[0].name
         if source in self.moving:
-            steps = self.unfold(source, env[source], fold)
+            steps = self.unfold(source, env[source], self.fold)
         else:
             value = self.env[source]
-            steps = value.unsqueeze(0).expand(fold, *value.shape)
+            steps = value.expand(self.fold, *value.shape)
         if source in self.outer:
             self.outer[node.name] = self.outer[source]
         owned = node.name in self.overwriting
         env[node.name] = self.refold(node.name, observer.fire(node.kwargs["site"], steps, may_overwrite=owned))
 
-    def _evaluate(self, node: Node, env: dict[str, Any], fold: int, whole: int) -> None:
+    def _evaluate(self, node: Node, env: dict[str, Any], whole: int) -> None:
         once = env is self.env
         if node.target == SIZE and not once:
-            env[node.name] = self._size(node, env, fold)
+            env[node.name] = self._size(node, env)
             return
-        args, kwargs = node.arguments(lambda ref: self._read(ref, env, fold), self.device)
+        args, kwargs = node.arguments(lambda ref: self._read(ref.name, env), self.device)
         function = resolve(node.target)
         if not once and node.name in self.overwriting and keeps_form((*args, *kwargs.values())):
             function = IN_PLACE[node.target]
         env[node.name] = function(*args, **kwargs)
         self._track_outer(node, env, whole)
 
-    def _read(self, ref: Ref, env: dict[str, Any], fold: int) -> Any:
-        """The value behind a reference: of the step at hand, or a settled one, repeated where a step reads it."""
-        return env[ref.name] if ref.name in env else self._lifted(ref.name, env, fold)
-
-    def _lifted(self, name: str, env: dict[str, Any], fold: int) -> Any:
-        """A settled value as a moving op sees it: repeated for every step."""
+    def _read(self, name: str, env: dict[str, Any]) -> Any:
+        """A value as the op at hand reads it: of its step, or a settled one, repeated for every step."""
+        if name in env:
+            return env[name]
         value = self.env[name]
-        meta = self.metas[name]
-        if fold == 1 or not isinstance(value, Tensor) or not isinstance(meta, Meta) or meta.batch_axis is None:
+        if self.fold == 1 or name not in self.axes:
             return value
         if f"{name}@" not in env:
-            env[f"{name}@"] = self.refold(name, value.unsqueeze(0).expand(fold, *value.shape))
+            env[f"{name}@"] = self.refold(name, value.expand(self.fold, *value.shape))
         return env[f"{name}@"]
 
-    def _size(self, node: Node, env: dict[str, Any], fold: int) -> int:
+    def _size(self, node: Node, env: dict[str, Any]) -> int:
         source, axis = node.args[0].name, node.args[1]
         if source in env:
             return int(env[source].shape[axis])
-        value, meta = self.env[source], self.metas[source]
+        value = self.env[source]
         size = int(value.shape[axis])
-        is_batch = isinstance(meta, Meta) and meta.batch_axis == axis % max(value.dim(), 1)
-        return size * fold if is_batch else size
+        return size * self.fold if self.axes.get(source) == axis % max(value.dim(), 1) else size
 
     def _track_outer(self, node: Node, env: dict[str, Any], whole: int) -> None:
         """Where a reshape merges the batch into a longer axis, remember how many times it repeats there.
 
         Reshaping keeps the order of elements, so what lies inside one sample keeps its size.
         """
-        if not isinstance(node.meta, Meta) or node.meta.batch_axis is None:
+        if node.name not in self.axes:
             return
         sources = [n for n in node.inputs if n in self.outer]
         if node.op not in _RESHAPES:
@@ -203,23 +185,18 @@ class Execution:
                 self.outer[node.name] = self.outer[sources[0]]
             return
         source = node.args[0].name
-        before, value = self.metas[source], env[node.name]
-        if not isinstance(before, Meta) or before.batch_axis is None or whole == 0:
+        if source not in self.axes or whole == 0:
             return
-        shape = env[source].shape if source in env else self._lifted(source, env, self.fold).shape
-        inside = shape[before.batch_axis] // (whole * self.outer.get(source, 1))
-        sample = inside * math.prod(shape[before.batch_axis + 1 :])
-        inside, rest = divmod(sample, math.prod(value.shape[node.meta.batch_axis + 1 :]))
-        outer, odd = divmod(value.shape[node.meta.batch_axis], max(whole * inside, 1))
+        before, shape = self.axes[source], self._read(source, env).shape
+        after, new_shape = self.axes[node.name], env[node.name].shape
+        inside = shape[before] // (whole * self.outer.get(source, 1))
+        sample = inside * math.prod(shape[before + 1 :])
+        inside, rest = divmod(sample, math.prod(new_shape[after + 1 :]))
+        outer, odd = divmod(new_shape[after], max(whole * inside, 1))
         if rest or odd or not inside:
             raise ModelError(f"op {node.name!r} splits the batch; run step by step")
         if outer != 1:
             self.outer[node.name] = outer
-
-
-def _split(value: Tensor, axis: int, sizes: tuple[int, ...]) -> Tensor:
-    """One axis as several."""
-    return torch.unflatten(value, axis, sizes)
 
 
 def _bytes_held(env: Mapping[str, Any]) -> int:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from spikecast.graph.program import NEURON, Meta, Node, Program, Ref
-
-if TYPE_CHECKING:
-    from spikecast.graph.flow import Flow
 
 # Ops that can write over their first argument. A new large tensor costs more than filling it: the system hands out its
 # pages one by one.
@@ -51,20 +48,28 @@ class Schedule:
     after_step: Mapping[str, Sequence[str]]
 
 
-def make_schedule(flow: Flow, inputs_move: bool) -> Schedule:
+def make_schedule(program: Program, inputs_move: bool) -> Schedule:
     """Of a program whose inputs are the same at each step, or change with it."""
-    program, moving = flow.program, flow.moving(inputs_move)
+    moving = _moving(program, inputs_move)
     once = tuple(n for n in program.nodes if n.name not in moving)
     steps = tuple(n for n in program.nodes if n.name in moving or n.is_size)
-    outputs = set(program.output_names)
+    outputs, read = set(program.output_names), {name for node in steps for name in node.inputs}
     return Schedule(
         moving=moving,
         once=once,
         steps=steps,
         overwriting=frozenset(_overwriting(program, moving)),
-        after_once=_last_uses(once, keep=_used_by(steps) | outputs),
+        after_once=_last_uses(once, keep=read | outputs),
         after_step=_last_uses(steps, keep=outputs | {n.name for n in once}),
     )
+
+
+def _moving(program: Program, inputs_move: bool) -> frozenset[str]:
+    moving = {i.name for i in program.inputs} if inputs_move else set()
+    for node in program.nodes:
+        if node.target == NEURON or not moving.isdisjoint(node.inputs):
+            moving.add(node.name)
+    return frozenset(moving)
 
 
 def _overwriting(program: Program, moving: frozenset[str]) -> Iterable[str]:
@@ -86,10 +91,6 @@ def keeps_form(args: Sequence[Any]) -> bool:
     tensors = [a for a in args if isinstance(a, Tensor)]
     first = tensors[0]
     return all(t.dtype == first.dtype and torch.broadcast_shapes(t.shape, first.shape) == first.shape for t in tensors)
-
-
-def _used_by(nodes: Iterable[Node]) -> set[str]:
-    return {name for node in nodes for name in node.inputs}
 
 
 def _last_uses(nodes: Sequence[Node], keep: set[str]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ softmax, LayerNorm or a product of two activations, is a host op: the circuit en
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal
 
@@ -19,8 +19,7 @@ from spikecast.errors import DataError, ModelError
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program
 from spikecast.graph.roles import Role
 from spikecast.hardware.affine import in_order, is_affine, split_affine
-from spikecast.hardware.circuit.forms import Forms
-from spikecast.hardware.circuit.parts import Feed, HostOp, Layer, Link, Path, Source
+from spikecast.hardware.circuit.parts import Feed, Frame, HostOp, Layer, Link, Path, Source
 from spikecast.network.spiking import SpikingNetwork
 
 MAX_PATHS = 4096  # x + x, twelve times over, has that many
@@ -49,16 +48,17 @@ class Circuit:
         self.flow = plan.program.flow
         shapes = [i.meta.shape for i in self.program.inputs] if tensors is None else [t.shape for t in tensors]
         self.sizes = [tuple(shape) for shape in shapes]
-        self.batch = self._batch()
         self.device = network.device or torch.device("cpu")
         self.tensors = network.tensors_of(self.program)
-        self.forms = Forms(self.program, self.tensors, self.sizes, self.device)
+        self.batch = self._batch()
+        self._frames: dict[int, Frame] = {}
         self.sources: dict[str, Source] = {}  # by value
         self.linear: set[str] = set()  # affine in the sources, and none of them
         self._classify()
         self.layers = tuple(self._layer(node) for node in self.flow.neurons.values())
         self.outputs = tuple(self.feed(name) for name in dict.fromkeys(self.program.output_names))
-        self.host_ops = tuple(self._host_op(n) for n in self.program.nodes if self._is_host(n))
+        hosts = (self.flow.by_name[s.value] for s in self.sources.values() if s.kind == "host")
+        self.host_ops = tuple(self._host_op(node) for node in hosts if node.target != GETITEM)
 
     def layer(self, site: str) -> Layer:
         return next(layer for layer in self.layers if layer.name == site)
@@ -69,62 +69,58 @@ class Circuit:
         """One sample at a time, unless the batch size is pinned."""
         if self.program.batch_symbols:
             return 1
-        axes = zip(self.program.inputs, self.sizes, strict=True)
-        return next((s[i.meta.batch_axis] for i, s in axes if i.meta.batch_axis is not None), 1)
+        inputs = zip(self.program.inputs, self.sizes, strict=True)
+        return next((size[i.meta.batch_axis] for i, size in inputs if i.meta.batch_axis is not None), 1)
 
     def _classify(self) -> None:
-        forms = self.forms.frame(self.batch).forms
         for spec in self.program.inputs:
-            self._add_source(spec.name, "input", None, forms)
+            self._add_source(spec.name, "input")
         for node in self.program.nodes:
             if node.target == NEURON:
-                self._add_source(node.name, "neurons", node.kwargs["site"], forms)
+                self._add_source(node.name, "neurons", node.kwargs["site"])
             elif self._is_linear(node):
                 self.linear.add(node.name)
             elif node.name not in self.flow.constant:
-                self._add_source(node.name, "host", None, forms)
+                self._add_source(node.name, "host")
 
     def _is_linear(self, node: Node) -> bool:
         if node.target == GETITEM:
             return node.inputs[0] in self.linear  # part of what a host op answers is the host's as well
         return is_affine(node, self.program, self.flow.constant)  # no mask or index out of the data
 
-    def _add_source(self, name: str, kind: Literal["neurons", "input", "host"], site: str | None, forms: Any) -> None:
-        form = forms[name]
-        shape = self.sample_shape(name, form)
-        self.sources[name] = Source(name, kind, site, shape, name in self.flow.moving())
+    def _add_source(self, name: str, kind: Literal["neurons", "input", "host"], site: str | None = None) -> None:
+        self.sources[name] = Source(name, kind, site, self.sample_shape(name), name in self.flow.moving())
 
-    def sample_shape(self, name: str, form: Any) -> tuple[int, ...]:
+    def sample_shape(self, name: str) -> tuple[int, ...]:
         """The shape of one sample of a value; () where it is no tensor."""
-        if not isinstance(form, Tensor):
-            return ()
-        axis = self._batch_axis(name, form)
-        return tuple(size for i, size in enumerate(form.shape) if i != axis)
+        form, axis = self.form(name), self._batch_axis(name)
+        return tuple(n for i, n in enumerate(form.shape) if i != axis) if isinstance(form, Tensor) else ()
 
-    def _batch_axis(self, name: str, form: Tensor) -> int | None:
+    def _batch_axis(self, name: str) -> int | None:
         """The axis that holds the samples and nothing else; None where they are merged into a longer one."""
         meta = self.program.metas[name]
         axis = meta.batch_axis if isinstance(meta, Meta) else None
-        return axis if axis is not None and form.shape[axis] == self.batch == 1 else None
+        return axis if axis is not None and self.form(name).shape[axis] == self.batch == 1 else None
 
     def _layer(self, node: Node) -> Layer:
         site = self.network.sites[node.kwargs["site"]]
-        source, threshold, form = self.sources[node.name], self.network.threshold(site.name), self._form(node.name)
-        batch, axis = self._batch_axis(node.name, form), site.axis
+        source, threshold = self.sources[node.name], self.network.threshold(site.name)
+        batch, axis = self._batch_axis(node.name), site.axis
         if batch is not None:
             threshold = threshold.squeeze(batch)
             axis = axis - 1 if axis is not None and axis > batch else axis
         feed = self.feed(node.args[0].name)
         return Layer(site.name, node.name, source.shape, axis, threshold, self.network.neurons[site.name], feed)
 
-    def _is_host(self, node: Node) -> bool:
-        source = self.sources.get(node.name)
-        return source is not None and source.kind == "host" and node.target != GETITEM
-
     def _host_op(self, node: Node) -> HostOp:
         reads = [name for name in dict.fromkeys(node.inputs) if name not in self.flow.constant]
         feeds = tuple(self.feed(name) for name in reads)
         return HostOp(node.name, node.op.removeprefix("aten."), node.scope, node.name in self.flow.moving(), feeds)
+
+    @property
+    def read_outs(self) -> tuple[Feed, ...]:
+        """Where the value itself is wanted, not only what changes: outputs, and what the host reads."""
+        return (*self.outputs, *(feed for op in self.host_ops for feed in op.feeds))
 
     def feed(self, target: str) -> Feed:
         """What arrives at a value, back to the nearest sources."""
@@ -154,25 +150,61 @@ class Circuit:
                 for source, links in self._ways(read):
                     yield source, (*links, Link(node, position, role))
 
-    # -- what it does to signals
+    # -- what is fixed once the batch size is
 
-    def _form(self, name: str) -> Tensor:
-        form = self.forms.frame(self.batch).forms[name]
-        assert isinstance(form, Tensor)
-        return form
+    def frame(self, batch: int | None = None) -> Frame:
+        """The constants of a batch size; worked out on tensors without data, and on zeros where an op needs some."""
+        batch = self.batch if batch is None else batch
+        if batch not in self._frames:
+            try:
+                forms = self._forms(batch, torch.device("meta"))
+            # No kernel for tensors without data (NotImplementedError), or a size that is read from data (RuntimeError).
+            except (NotImplementedError, RuntimeError):
+                forms = self._forms(batch, self.device)
+            values: dict[str, Any] = dict(self.tensors)
+            values.update((n.name, forms[n.name]) for n in self.program.nodes if n.meta is None)
+            constant = self.flow.constant - values.keys()
+            self._evaluate((n for n in self.program.nodes if n.name in constant), values, self.device)
+            self._frames[batch] = Frame(values, forms)
+        return self._frames[batch]
+
+    @torch.no_grad()
+    def _forms(self, batch: int, device: torch.device) -> dict[str, Any]:
+        env: dict[str, Any] = {name: tensor.to(device) for name, tensor in self.tensors.items()}
+        for spec, size in zip(self.program.inputs, self.sizes, strict=True):
+            axis = spec.meta.batch_axis if self.program.batch_symbols else None
+            shape = [batch if i == axis else n for i, n in enumerate(size)]
+            env[spec.name] = torch.zeros(shape, dtype=spec.meta.dtype, device=device)
+        self._evaluate(self.program.nodes, env, device)
+        return env
+
+    def _evaluate(self, nodes: Iterable[Node], env: dict[str, Any], device: torch.device) -> None:
+        """Run ops; neurons pass on what they read."""
+        for node in nodes:
+            if node.target == NEURON:
+                env[node.name] = env[node.args[0].name]
+            else:
+                env[node.name] = node.call(lambda ref: env[ref.name], device)
+
+    def form(self, name: str, batch: int | None = None) -> Any:
+        """A tensor that tells a value's form, not its numbers; a tuple of them where an op has several results."""
+        return self.frame(batch).forms[name]
 
     def blank(self, name: str, batch: int | None = None) -> Tensor:
         """Zeros of a value's form."""
-        return self.forms.blank(name, self.batch if batch is None else batch)
+        form = self.form(name, batch)
+        return torch.zeros(form.shape, dtype=form.dtype, device=self.device)
+
+    # -- what it does to signals
 
     @torch.no_grad()
     def value(self, feed: Feed, estimates: Mapping[str, Tensor], batch: int | None = None) -> Tensor:
         """What the target holds when the sources stand for these values, biases included; silent ones are left out."""
-        env = dict(self.forms.frame(self.batch if batch is None else batch).values)
+        env = dict(self.frame(batch).values)
         for source in feed.sources:
             name = source.value
             env[name] = estimates[name] if name in estimates else self.blank(name, batch)
-        self.forms.evaluate(feed.nodes, env)
+        self._evaluate(feed.nodes, env, self.device)
         value: Tensor = env[feed.target]
         return value
 
@@ -201,7 +233,7 @@ class Circuit:
 
     def walk(self, links: Sequence[Link], value: Any, batch: int | None = None) -> Any:
         """A value through some ops, with zeros for all else that depends on the data."""
-        known = self.forms.frame(self.batch if batch is None else batch).values
+        known = self.frame(batch).values
         for node, position, _ in links:
             values = [
                 value if i == position else known[n] if n in known else self.blank(n, batch)
@@ -212,18 +244,22 @@ class Circuit:
 
     def matrix(self, path: Path) -> Tensor:
         """The weights of a path, [entries of the target, entries of the source], of one sample; for small ones."""
-        source, target = self._form(path.source.value), self._form(path.target)
+        source, target = self.form(path.source.value), self.form(path.target)
         if source.numel() * target.numel() > MAX_MATRIX:
             raise DataError(
                 f"the weights from {path.source.value!r} to {path.target!r} are {target.numel()} x {source.numel()}, "
                 f"the bound is {MAX_MATRIX}; take the path's ops instead"
             )
-        columns = []
-        for i in range(source.numel()):
-            unit = torch.zeros(source.numel(), dtype=source.dtype, device=self.device)
-            unit[i] = 1
-            columns.append(self.along(path.links, unit.reshape(source.shape)).flatten())
+        columns = list(self.columns(path.links, path.source.value))
         return torch.stack(columns, 1) if columns else torch.zeros(target.numel(), 0)
+
+    def columns(self, links: Sequence[Link], source: str) -> Iterator[Tensor]:
+        """What arrives, flattened, when one entry of the source after the other sends 1 and all else is silent."""
+        shape = self.form(source).shape
+        for i in range(shape.numel()):
+            unit = self.blank(source).flatten()
+            unit[i] = 1
+            yield self.along(links, unit.reshape(shape)).flatten()
 
     def __repr__(self) -> str:
         neurons = sum(math.prod(layer.shape) for layer in self.layers)

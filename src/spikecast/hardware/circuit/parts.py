@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
 from spikecast.graph.program import Node
 from spikecast.graph.roles import Role
 from spikecast.theory.neuron import Neuron
+
+
+class Frame(NamedTuple):
+    """What is fixed once the batch size is: constants, sizes and values made of them, and the form of every value."""
+
+    values: dict[str, Any]
+    forms: dict[str, Any]
 
 
 @dataclass(frozen=True)

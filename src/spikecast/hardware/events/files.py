@@ -1,12 +1,14 @@
 """Events in a file: compressed npz, or HDF5 with the extra `nir`.
 
 Both hold a JSON header (format, version, coding, steps, samples, layers), a column for each field of an event, and the
-thresholds of each layer. A reader believes nothing: sizes that a file declares are compared with what the header needs
-and with `max_bytes` before anything is unpacked, and every number with the range it must lie in.
+thresholds of each layer; HDF5 also "sha256", a checksum, which tells damage that the library would not notice. A
+reader believes nothing: sizes that a file declares are compared with what the header needs and with `max_bytes` before
+anything is unpacked, and every number with the range it must lie in.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import os
@@ -20,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
-from spikecast.errors import ArtifactError, SpikecastError, first_line
+from spikecast.errors import ArtifactError, MissingExtraError, SpikecastError, first_line
 from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender
-from spikecast.storage.child import HDF5_SIGNATURE
+from spikecast.storage.child import HDF5_SIGNATURE, read_hdf5
 from spikecast.storage.files import file_start, replacing
 from spikecast.storage.schema import MAX_RANK, Record, decoded, short
 
@@ -32,27 +34,21 @@ MAX_HEADER = 2**22
 MAX_LAYERS = 2**14
 _NPY = 128  # bytes of the preamble of a one-dimensional array
 HDF5_SUFFIXES = (".h5", ".hdf5")
+_NAMES = ("header", *COLUMNS, "thresholds")
 
 
 def save_events(events: Events, path: str | os.PathLike[str]) -> None:
     """Write a file, whole or not at all; HDF5 where the name ends in .h5 or .hdf5."""
+    arrays: dict[str, Any] = arrays_of(events)
     try:
         with replacing(path) as temporary:
             if Path(path).suffix in HDF5_SUFFIXES:
-                from spikecast.hardware.events.hdf5 import write_hdf5
-
-                write_hdf5(temporary, arrays_of(events))
+                _write_hdf5(temporary, arrays)
             else:
-                _write_npz(temporary, arrays_of(events))
+                with temporary.open("wb") as file:  # to a name numpy would add a suffix
+                    np.savez_compressed(file, **arrays)
     except OSError as error:
         raise ArtifactError(f"{path} is not written ({error.strerror or error}); give another name") from None
-
-
-def _write_npz(path: Path, arrays: Mapping[str, Any]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, array in arrays.items():
-            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
 def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Events:
@@ -64,9 +60,7 @@ def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
         if start[:2] == b"PK":
             return _load_npz(path, max_bytes)
         if start == HDF5_SIGNATURE:
-            from spikecast.hardware.events.hdf5 import load_hdf5
-
-            return load_hdf5(path, max_bytes)
+            return _load_hdf5(path, max_bytes)
         raise ArtifactError("it is neither npz nor HDF5")
     except SpikecastError as error:
         raise type(error)(f"{path} holds no events that can be read: {error}") from None
@@ -81,7 +75,7 @@ def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
 def arrays_of(events: Events) -> dict[str, NDArray[Any]]:
     """One-dimensional arrays by name, the header among them as bytes."""
     layers = tuple(LayerRecord(s.name, s.shape, s.axis, s.num_levels, tuple(s.threshold.shape)) for s in events.senders)
-    header = HeaderRecord(FORMAT, VERSION, events.coding, events.num_steps, events.samples, len(events), layers)
+    header = Header(FORMAT, VERSION, events.coding, events.num_steps, events.samples, len(events), layers)
     return {
         "header": np.frombuffer(msgspec.json.encode(header), np.uint8),
         **{name: np.ascontiguousarray(events.columns[name], kind) for name, kind in COLUMNS.items()},
@@ -117,8 +111,8 @@ class Head(msgspec.Struct):
     version: int
 
 
-class HeaderRecord(Record, frozen=True):
-    """What the header holds."""
+class Header(Record, frozen=True):
+    """What the header holds; it says how large everything else must be."""
 
     format: str
     version: int
@@ -128,36 +122,11 @@ class HeaderRecord(Record, frozen=True):
     events: Annotated[int, msgspec.Meta(ge=0)]
     layers: Annotated[tuple[LayerRecord, ...], msgspec.Meta(max_length=MAX_LAYERS)]
 
-
-class Header:
-    """The header of a file, every entry checked; it says how large everything else must be."""
-
-    def __init__(self, text: bytes) -> None:
-        head = decoded(text, Head)
-        if head.format != FORMAT:
-            raise ArtifactError("its header is not that of spikecast events")
-        if head.version != VERSION:
-            raise ArtifactError(f"its version is {head.version}, this spikecast reads {VERSION}; write it again")
-        record = decoded(text, HeaderRecord)
-        self.coding, self.num_steps, self.samples = record.coding, record.num_steps, record.samples
-        self.layers, self.events = record.layers, record.events
-        for layer in self.layers:
-            layer.check()
-        if len({layer.name for layer in self.layers}) < len(self.layers):
-            raise ArtifactError("it has two layers of one name")
-        if self.events > sum(math.prod(layer.shape) for layer in self.layers) * self.samples * self.num_steps:
-            raise ArtifactError(f"it says that it has {self.events} events, more than there can be")
-        self.thresholds = sum(math.prod(layer.threshold) for layer in self.layers)
-
     @property
     def lengths(self) -> dict[str, tuple[int, str]]:
         """How many numbers of which type each array holds."""
-        return {**{name: (self.events, kind) for name, kind in COLUMNS.items()}, "thresholds": (self.thresholds, "<f8")}
-
-    def check_total(self, max_bytes: int) -> None:
-        total = sum(length * np.dtype(kind).itemsize for length, kind in self.lengths.values())
-        if total > max_bytes:
-            raise ArtifactError(f"it takes {total} bytes unpacked, the limit is {max_bytes}; give a larger max_bytes")
+        thresholds = sum(math.prod(layer.threshold) for layer in self.layers)
+        return {**{name: (self.events, kind) for name, kind in COLUMNS.items()}, "thresholds": (thresholds, "<f8")}
 
     def events_of(self, arrays: Mapping[str, NDArray[Any]]) -> Events:
         """The events, once every number has been seen to be in its range."""
@@ -172,6 +141,26 @@ class Header:
         columns = {name: arrays[name] for name in COLUMNS}
         check_columns(columns, senders, self.num_steps, self.samples)
         return Events(columns, tuple(senders), self.coding, self.num_steps, self.samples)
+
+
+def read_header(text: bytes, max_bytes: int) -> Header:
+    """The header of a file, every entry checked, and that what it speaks of is not too large."""
+    head = decoded(text, Head)
+    if head.format != FORMAT:
+        raise ArtifactError("its header is not that of spikecast events")
+    if head.version != VERSION:
+        raise ArtifactError(f"its version is {head.version}, this spikecast reads {VERSION}; write it again")
+    header = decoded(text, Header)
+    for layer in header.layers:
+        layer.check()
+    if len({layer.name for layer in header.layers}) < len(header.layers):
+        raise ArtifactError("it has two layers of one name")
+    if header.events > sum(math.prod(layer.shape) for layer in header.layers) * header.samples * header.num_steps:
+        raise ArtifactError(f"it says that it has {header.events} events, more than there can be")
+    total = sum(length * np.dtype(kind).itemsize for length, kind in header.lengths.values())
+    if total > max_bytes:
+        raise ArtifactError(f"it takes {total} bytes unpacked, the limit is {max_bytes}; give a larger max_bytes")
+    return header
 
 
 def check_columns(columns: Mapping[str, Column], senders: list[Sender], num_steps: int, samples: int) -> None:
@@ -203,41 +192,75 @@ def check_columns(columns: Mapping[str, Column], senders: list[Sender], num_step
 
 def _load_npz(path: str | os.PathLike[str], max_bytes: int) -> Events:
     with zipfile.ZipFile(path) as file:
-        members = {info.filename: info for info in file.infolist()}
-        if len(members) != len(file.infolist()):
+        members = file.namelist()
+        if len(set(members)) != len(members):
             raise ArtifactError("it holds two members of one name")
-        header = Header(_bytes(file, members, "header", MAX_HEADER))
-        header.check_total(max_bytes)
+        if "header.npy" not in members:
+            raise ArtifactError("it lacks 'header'")
+        header = read_header(_member(file, "header", "|u1").tobytes(), max_bytes)
         lengths = header.lengths
-        if members.keys() != {f"{name}.npy" for name in (*lengths, "header")}:
+        if set(members) != {f"{name}.npy" for name in (*lengths, "header")}:
             raise ArtifactError("its members are not those of a file of events")
-        arrays = {
-            name: np.frombuffer(_bytes(file, members, name, length * np.dtype(kind).itemsize, (length, kind)), kind)
-            for name, (length, kind) in lengths.items()
-        }
+        arrays = {name: _member(file, name, kind, length) for name, (length, kind) in lengths.items()}
     return header.events_of(arrays)
 
 
-def _bytes(
-    file: zipfile.ZipFile,
-    members: Mapping[str, zipfile.ZipInfo],
-    name: str,
-    limit: int,
-    form: tuple[int, str] | None = None,
-) -> bytes:
-    """What a member of a zip holds behind its preamble; no more is unpacked than the limit."""
-    info = members.get(f"{name}.npy")
-    if info is None:
-        raise ArtifactError(f"it lacks {name!r}")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.file_size > limit + _NPY:
+def _member(file: zipfile.ZipFile, name: str, kind: str, length: int | None = None) -> NDArray[Any]:
+    """An array in a zip; no more is unpacked than its length takes, or than a header may."""
+    limit = _NPY + (MAX_HEADER if length is None else length * np.dtype(kind).itemsize)
+    info = file.getinfo(f"{name}.npy")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.file_size > limit:
         raise ArtifactError(f"{name!r} declares {info.file_size} bytes, or is packed in a way that is not ours")
     with file.open(info) as member:
-        content = io.BytesIO(member.read(limit + _NPY + 1))
+        content = io.BytesIO(member.read(limit + 1))
     if np.lib.format.read_magic(content) != (1, 0):
         raise ArtifactError(f"{name!r} is not an array of the kind that is due")
     shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(content, max_header_size=_NPY)
     rest = content.read()
-    expected = form if form is not None else (len(rest), "|u1")
-    if is_fortran or dtype.str != expected[1] or shape != (expected[0],) or len(rest) != expected[0] * dtype.itemsize:
+    expected = (len(rest) if length is None else length, kind)
+    if is_fortran or dtype.str != kind or shape != expected[:1] or len(rest) != expected[0] * dtype.itemsize:
         raise ArtifactError(f"{name!r} is {short(dtype.str)} {short(str(shape))}, where {expected} is due")
-    return rest
+    return np.frombuffer(rest, kind)
+
+
+# -- HDF5
+
+
+def _write_hdf5(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write datasets, and their checksum."""
+    with _h5py().File(path, "w", libver=("earliest", "v110"), track_order=False) as file:
+        for name, array in {**arrays, "sha256": _checksum(arrays)}.items():
+            packed = {"compression": "gzip", "shuffle": True} if len(array) else {}
+            file.create_dataset(name, data=array, track_times=False, **packed)
+
+
+def _load_hdf5(path: str | os.PathLike[str], max_bytes: int) -> Events:
+    """The events of a file that is as it was written; the library reads it in a process of its own."""
+    _h5py()
+    names = [*_NAMES, "sha256"]
+    arrays = read_hdf5(path, names, max_bytes + MAX_HEADER)
+    if missing := [name for name in names if name not in arrays]:
+        raise ArtifactError(f"it lacks {missing[0]!r}")
+    if not np.array_equal(arrays.pop("sha256"), _checksum(arrays)):
+        raise ArtifactError("its checksum does not match; copy or write it again")
+    header = read_header(arrays["header"].tobytes(), max_bytes)
+    for name, (length, kind) in header.lengths.items():
+        if arrays[name].dtype.str != kind or arrays[name].shape != (length,):
+            raise ArtifactError(f"{name!r} holds {arrays[name].size} numbers, where {length} of {kind} are due")
+    return header.events_of(arrays)
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+    checksum = hashlib.sha256()
+    for name in _NAMES:
+        checksum.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}\n".encode())
+        checksum.update(np.ascontiguousarray(arrays[name]).data)
+    return np.frombuffer(checksum.digest(), np.uint8)
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ImportError:
+        raise MissingExtraError("HDF5 needs h5py; install spikecast[nir], or write npz") from None
+    return h5py

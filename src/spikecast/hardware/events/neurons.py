@@ -31,7 +31,7 @@ class Neurons:
     """A layer: what it takes to decide, shared by all samples."""
 
     def __init__(self, layer: Layer, rest: Tensor) -> None:
-        self.layer, self.neuron = layer, layer.neuron
+        self.neuron = layer.neuron
         self.rest: Floats = rest.double().flatten().numpy()  # r_in with every source silent
         threshold = layer.threshold.detach().cpu().double().expand(layer.shape).flatten()
         self.scales = firing.scales_of(threshold, self.neuron.firing_boundary, torch.float64)
@@ -42,9 +42,6 @@ class Neurons:
         n = self.neuron
         self.settings = (n.coding == "rate", float(n.initial_potential), float(n.lower), float(n.upper), n.signed)
         self.looked_at = np.empty(len(self.rest), np.int64)
-
-    def sample(self) -> NeuronState:
-        return NeuronState(self)
 
 
 class NeuronState:

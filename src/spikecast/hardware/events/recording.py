@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from spikecast.graph.calls import batch_size
-from spikecast.graph.execute.run import Execution
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.events.stream import Column, Events, events_of_step, in_pieces, joined, senders_of
 from spikecast.network.spiking import SpikingNetwork
@@ -39,20 +37,13 @@ def stream_events(network: SpikingNetwork, *args: Any, num_steps: int | None = N
             execution.advance(states)
             for index, layer in enumerate(circuit.layers):
                 levels = states.recorded[layer.name].levels[0]
-                samples = [levels] if free is None else _by_sample(execution, layer.value, levels)
-                fired += [(index, k * _CHUNK + i, *_fired(part)) for i, part in enumerate(samples)]
-        fired.sort(key=lambda item: item[:2])
+                for i in range(1 if free is None else execution.batch):
+                    one = torch.tensor([i], device=levels.device)
+                    part = levels if free is None else execution.select(layer.value, levels, one)
+                    flat = part.flatten().cpu().numpy()
+                    places = np.flatnonzero(flat)
+                    fired.append((index, k * _CHUNK + i, places, flat[places]))
         yield events_of_step(fired, t, senders, network.config.coding, total, 1 if free is None else free)
-
-
-def _by_sample(execution: Execution, name: str, levels: Tensor) -> list[Tensor]:
-    return [execution.select(name, levels, torch.tensor([i], device=levels.device)) for i in range(execution.batch)]
-
-
-def _fired(levels: Tensor) -> tuple[Column, Column]:
-    flat = levels.reshape(-1).cpu().numpy()
-    (places,) = np.nonzero(flat)
-    return places, flat[places]
 
 
 def record_events(network: SpikingNetwork, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Events:

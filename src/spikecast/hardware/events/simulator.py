@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.graph.program import NEURON, Node, Ref
+from spikecast.graph.program import NEURON, Node, replace_refs
 from spikecast.graph.structure import unflatten
+from spikecast.hardware.affine import in_order
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.events import _scatter
 from spikecast.hardware.events.neurons import Neurons, NeuronState
@@ -61,12 +61,11 @@ class Simulator(Wires):
         self.t, self.counts, self.inputs = 0, {}, None
         if args or kwargs:
             plan, tensors = self.network.prepare_call(args, kwargs)
-            sizes = [tuple(t.shape) for t in tensors]
             self.inputs = in_pieces(self.program, tensors, 1)
-            expected = [tuple(self.form(spec.name).shape) for spec in self.program.inputs]
-            if plan.program is not self.program or any(
-                [tuple(t.shape) for t in one] != expected for one in self.inputs
-            ):
+            expected = [tuple(self.circuit.form(spec.name).shape) for spec in self.program.inputs]
+            fits = all([tuple(t.shape) for t in one] == expected for one in self.inputs)
+            if plan.program is not self.program or not fits:
+                sizes = [tuple(t.shape) for t in tensors]
                 raise DataError(
                     f"the simulator was made for samples of {expected}, not {sizes}; make one for this call"
                 )
@@ -79,7 +78,7 @@ class Simulator(Wires):
         if self.inputs is None and others:
             raise DataError(f"the answer depends on {', '.join(sorted(others))} besides spikes; give the inputs too")
         self.samples = samples
-        self.states = [[neurons.sample() for neurons in self.neurons] for _ in range(samples)]
+        self.states = [[NeuronState(neurons) for neurons in self.neurons] for _ in range(samples)]
         self.held = [{name: np.zeros_like(rest) for name, rest in self.rest.items()} for _ in range(samples)]
         self.host: list[dict[str, Any]] = [{} for _ in range(samples)]
 
@@ -95,10 +94,7 @@ class Simulator(Wires):
             self._check(events)
         self.t += 1
         given = None if events is None else events.at(self.t)
-        fired: list[tuple[int, int, Any, Any]] = []
-        for sample in range(self.samples):
-            fired += self._sample(sample, given)
-        fired.sort(key=lambda item: item[:2])
+        fired = [item for sample in range(self.samples) for item in self._sample(sample, given)]
         return events_of_step(fired, self.t, self.senders, self.coding, self.t, self.samples)
 
     def _check(self, events: Events) -> None:
@@ -116,8 +112,7 @@ class Simulator(Wires):
         answers = []
         for _ in range(total):
             self.step(events)
-            tensors = iter(self.outputs())
-            leaves = [next(tensors) if isinstance(out, Ref) else out for out in self.program.outputs]
+            leaves = replace_refs(list(self.program.outputs), in_order(self.outputs()))
             answers.append(unflatten(self.program.output_structure, leaves))
         return with_time(answers)
 
@@ -125,17 +120,17 @@ class Simulator(Wires):
         """The network's output tensors as they stand after the steps so far."""
         outputs = []
         for name in self.program.output_names:
-            meta, form = self.program.metas[name], self.form(name)
-            parts = [torch.from_numpy(self._estimate(b, name)).reshape(form.shape) for b in range(self.samples)]
-            axis = getattr(meta, "batch_axis", None)
-            whole = torch.cat(parts, axis) if axis is not None and self.program.batch_symbols else parts[0]
-            outputs.append(whole.to(form.dtype))
+            parts = [self._estimate(b, name) for b in range(self.samples)]
+            axis = getattr(self.program.metas[name], "batch_axis", None)
+            outputs.append(torch.cat(parts, axis) if axis is not None and self.program.batch_symbols else parts[0])
         return outputs
 
-    def _estimate(self, sample: int, name: str) -> NDArray[np.float64]:
-        held = self.held[sample][name]
-        estimate: NDArray[np.float64] = self.rest[name] + (held / max(self.t, 1) if self.coding == "rate" else held)
-        return estimate
+    def _estimate(self, sample: int, name: str) -> Tensor:
+        """What a value stands for by what has arrived so far, in the middle of a step too."""
+        held, form, t = self.held[sample][name], self.circuit.form(name), max(self.t, 1)
+        arrived = self.wires[name][0] if name in self.wires else 0.0  # a constant has no wire
+        total = (held + arrived) / t if self.coding == "rate" else held + arrived / t
+        return torch.from_numpy(self.rest[name] + total).reshape(form.shape).to(form.dtype)
 
     def _sample(self, sample: int, given: Events | None) -> list[tuple[int, int, Any, Any]]:
         fired = []
@@ -144,8 +139,7 @@ class Simulator(Wires):
             if node.target == NEURON:
                 index = self.layers[node.name]
                 places, levels = self._fire(sample, index, node, given)
-                values = self.senders[index].values(places, levels)
-                _scatter.send(places, values, self.wires[node.name])
+                _scatter.send(places, self.senders[index].values(places, levels), self.wires[node.name])
                 fired.append((index, sample, places, levels))
             elif node.name in self.passages:
                 self._pass(node)
@@ -159,11 +153,10 @@ class Simulator(Wires):
         return fired
 
     def _fire(self, sample: int, index: int, node: Node, given: Events | None) -> tuple[Any, Any]:
-        state: NeuronState = self.states[sample][index]
         if given is not None:
             places, levels = given.levels_of(index, sample)
         else:
-            places, levels, visited = state.fire(self.t, self.wires[node.args[0].name])
+            places, levels, visited = self.states[sample][index].fire(self.t, self.wires[node.args[0].name])
             self._count(node, "visited", visited)
         self._count(node, "fired", len(places))
         return places, levels
@@ -182,8 +175,9 @@ class Simulator(Wires):
             else:
                 settings = (how.weights, how.geometry, how.transposed, analog)
                 events, spikes = _scatter.scatter_conv(*settings, source, wire)
-            for column, number in (("analog", events),) if analog else (("events", events), ("spikes", spikes)):
-                self._count(node, column, number)
+            self._count(node, "analog" if analog else "events", events)
+            if not analog:
+                self._count(node, "spikes", spikes)
 
     def _count(self, node: Node, column: str, number: int) -> None:
         own = self.counts.setdefault(node.name, {}).setdefault(column, [])
@@ -214,22 +208,13 @@ class Simulator(Wires):
         if self.t > 1 and not moves:
             self._send_dense(node.name, env[node.name])
             return
-        whole = {**self.circuit.forms.frame(self.circuit.batch).values, **env}
-        for name in node.inputs:
-            if name not in whole:
-                whole[name] = self._so_far(sample, name)
-        self.circuit.forms.evaluate([node], whole)
-        before, now = env.get(node.name), whole[node.name]
+        known = {**self.circuit.frame().values, **env}
+        values = [known[name] if name in known else self._estimate(sample, name) for name in node.inputs]
+        before, now = env.get(node.name), node.call(in_order(values), self.circuit.device)
         env[node.name] = now
         if isinstance(now, Tensor) and now.is_floating_point():
             old = torch.zeros_like(now) if before is None else before
             self._send_dense(node.name, signal_between(old.double(), now.double(), self.t, self.coding))
-
-    def _so_far(self, sample: int, name: str) -> Tensor:
-        """What a linear value stands for in the middle of a step."""
-        held, arrived, form = self.held[sample][name], self.wires[name][0], self.form(name)
-        total = (held + arrived) / self.t if self.coding == "rate" else held + arrived / self.t
-        return torch.from_numpy(self.rest[name] + total).reshape(form.shape).to(form.dtype)
 
 
 def totals(counts: Mapping[str, Mapping[str, list[int]]], column: str) -> list[int]:

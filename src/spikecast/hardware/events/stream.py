@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -85,11 +85,7 @@ class Events:
 
     def select(self, rows: Any) -> Events:
         """Some of the events: a mask, an index or a slice."""
-        return Events({n: c[rows] for n, c in self.columns.items()}, *self._rest)
-
-    @property
-    def _rest(self) -> tuple[tuple[Sender, ...], Coding, int, int]:
-        return self.senders, self.coding, self.num_steps, self.samples
+        return replace(self, columns={n: c[rows] for n, c in self.columns.items()})
 
     def at(self, t: int) -> Events:
         """The events of one step."""
@@ -113,8 +109,8 @@ class Events:
         """
         events = self if layer is None else self.select(self.columns["layer"] == self._index(layer))
         columns = {**events.columns, "p": events.columns["level"] > 0}
-        kinds = {"x": "<i4", "y": "<i4", "t": "<i8", "p": "|i1", **{k: COLUMNS[k] for k in ("layer", "sample")}}
-        return _structured(columns, {**kinds, "channel": "<u4", "level": "|i1"})
+        others = {k: COLUMNS[k] for k in ("layer", "sample", "channel", "level")}
+        return _structured(columns, {"x": "<i4", "y": "<i4", "t": "<i8", "p": "|i1", **others})
 
     def _index(self, layer: int | str) -> int:
         names = [sender.name for sender in self.senders]
@@ -148,19 +144,13 @@ def joined(parts: Sequence[Events]) -> Events:
     """Events of several steps or samples as one stream, in order."""
     columns = {n: np.concatenate([p.columns[n] for p in parts]) for n in COLUMNS}
     order = np.lexsort([columns["sample"], columns["layer"], columns["t"]])  # stable: places stay in order
-    return Events({n: c[order] for n, c in columns.items()}, *parts[0]._rest)
+    return replace(parts[0], columns=columns).select(order)
 
 
 def senders_of(layers: Iterable[Layer]) -> tuple[Sender, ...]:
     return tuple(
-        Sender(
-            layer.name,
-            layer.shape,
-            layer.axis,
-            layer.neuron.num_levels,
-            layer.threshold.detach().double().cpu().numpy(),
-        )
-        for layer in layers
+        Sender(n.name, n.shape, n.axis, n.neuron.num_levels, n.threshold.detach().double().cpu().numpy())
+        for n in layers
     )
 
 
@@ -175,11 +165,10 @@ def in_pieces(program: Program, tensors: list[Tensor], size: int) -> list[list[T
 def events_of_step(
     levels: Sequence[tuple[int, int, Column, Column]], t: int, senders: tuple[Sender, ...], *rest: Any
 ) -> Events:
-    """The events of step t out of (layer, sample, places in the flattened tensor, signed levels), in this order."""
+    """The events of step t, in order, out of (layer, sample, places in the flattened tensor, signed levels)."""
     parts: dict[str, list[Column]] = {name: [np.empty(0, kind)] for name, kind in COLUMNS.items()}
-    for layer, sample, flat, level in levels:
-        events = dict(zip(("channel", "y", "x"), senders[layer].address(flat), strict=True), level=level)
-        events |= {k: np.full(len(flat), v) for k, v in (("t", t), ("layer", layer), ("sample", sample))}
-        for name, kind in COLUMNS.items():
-            parts[name].append(events[name].astype(kind))
+    for layer, sample, flat, level in sorted(levels, key=lambda item: item[:2]):
+        event: tuple[Any, ...] = (t, layer, sample, *senders[layer].address(flat), level)  # in the order of COLUMNS
+        for (name, kind), value in zip(COLUMNS.items(), event, strict=True):
+            parts[name].append(np.broadcast_to(value, len(flat)).astype(kind))
     return Events({name: np.concatenate(p) for name, p in parts.items()}, senders, *rest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.program import Node, Ref
+from spikecast.graph.fanout import is_convolution
+from spikecast.graph.program import Node, Ref, resolve
 from spikecast.graph.roles import matmul_operands
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Link
 from spikecast.hardware.events._scatter import CHANNELS, DILATION, KERNEL, OUT, PADDING, SIZE, STRIDE
 
-_POOLS = re.compile(r"aten\._?(adaptive_)?avg_pool\dd|aten\._?upsample_\w+")
+_POOLS = re.compile(r"aten\._?(?:(?:adaptive_)?avg_pool|upsample_[a-z_]+)(\d)d\w*")  # with the number of dimensions
 _DIGIT = 4096  # indices are sent through an op digit by digit, so that float32 holds them
 _MOST = 2**24  # numbers that a probe may take
 _MOST_COLUMNS = 2048
@@ -37,33 +39,26 @@ class Table:
 
     @property
     def is_identity(self) -> bool:
-        size = len(self.start) - 1
-        return (
-            len(self.targets) == size == self.size  # the first part of a concat goes to the same places, among others
-            and bool((self.weights == 1).all())
-            and bool((self.start[1:] == np.arange(1, size + 1)).all())
-            and bool((self.targets == np.arange(size)).all())
-        )
+        size = self.size  # the first part of a concat goes to the same places, among others
+        in_place = np.array_equal(self.start, np.arange(size + 1)) and np.array_equal(self.targets, np.arange(size))
+        return in_place and bool((self.weights == 1).all())
 
 
 def table_of(circuit: Circuit, links: Sequence[Link], source: str) -> Table:
     """The table of ops that move, average, scale or add; anything else is refused by name."""
-    frame = circuit.forms.frame(circuit.batch)
-    form, node = frame.forms[source], links[-1].node
+    form, node = circuit.form(source), links[-1].node
     if form.dtype not in (torch.float32, torch.float64):
         raise ModelError(f"{node.name} ({node.op}) computes in {form.dtype}; convert the model in float32")
     triples = _selection(circuit, links, form)
     if triples is None and node.op in ("aten.mean", "aten.sum"):
         triples = _reduction(circuit, links, form)
-    elif triples is None and _POOLS.fullmatch(node.op):
-        triples = _by_channel(circuit, node, form)
-    if triples is None:
-        triples = _columns(circuit, links, form)
+    elif triples is None and (pool := _POOLS.fullmatch(node.op)):
+        triples = _by_channel(circuit, links, form, int(pool[1]))
+    origin, target, weight = _columns(circuit, links, source) if triples is None else triples
     once = "upsample" in node.op and "nearest" not in node.op
-    origin, target, weight = triples
     order = np.lexsort([target, origin])
     start = np.concatenate([[0], np.cumsum(np.bincount(origin, minlength=form.numel()))]).astype(np.int64)
-    size = frame.forms[node.name].numel()
+    size = circuit.form(node.name).numel()
     return Table(start, target[order].astype(np.int32), weight[order].astype(np.float64), size, once)
 
 
@@ -94,36 +89,26 @@ def _selection(circuit: Circuit, links: Sequence[Link], form: Tensor) -> Triples
     return origin[reached], np.flatnonzero(reached), weight[reached]
 
 
-def _reduction(circuit: Circuit, links: Sequence[Link], form: Tensor) -> Triples | None:
+def _reduction(circuit: Circuit, links: Sequence[Link], form: Tensor) -> Triples:
     """A mean or a sum over axes: every entry goes to one result."""
-    node = links[-1].node
-    given = node.argument(1, "dim")
-    axes = range(form.dim()) if not isinstance(given, int | list | tuple) or given == [] else given
     kept = list(form.shape)
-    for axis in [axes] if isinstance(axes, int) else axes:
+    for axis in links[-1].node.argument(1, "dim") or range(form.dim()):
         kept[axis] = 1
-    results = int(np.prod(kept))
+    results = math.prod(kept)
     target = torch.arange(results).reshape(kept).expand(form.shape).flatten().numpy()
     total = circuit.along(links, torch.ones(form.shape, dtype=form.dtype)).double().flatten().numpy()
-    if len(total) != results or len(links) != 1:
-        return None
     weight = total[target] / (form.numel() // max(results, 1))
     return np.arange(form.numel()), target, weight
 
 
-def _by_channel(circuit: Circuit, node: Node, form: Tensor) -> Triples:
+def _by_channel(circuit: Circuit, links: Sequence[Link], form: Tensor, dims: int) -> Triples:
     """A pool or an interpolation treats all channels alike: one is probed, an entry at a time."""
-    match = re.search(r"(\d)d", node.op)
-    dims = int(match[1]) if match else form.dim() - 2
-    space, lead = form.shape[form.dim() - dims :], form.shape[: form.dim() - dims].numel()
+    space, lead = form.shape[-dims:], form.shape[:-dims].numel()
     size = space.numel()
-    frame = circuit.forms.frame(circuit.batch)
     parts, step, places = [], max(1, _MOST // size), 0
     for first in range(0, size, step):
         units = torch.eye(size, dtype=form.dtype)[first : first + step].reshape(-1, 1, *space)
-        env = {**frame.values, node.args[0].name: units}
-        circuit.forms.evaluate([node], env)
-        out = env[node.name].reshape(len(units), -1)
+        out = circuit.walk(links, units).reshape(len(units), -1)
         places = out.shape[1]
         rows, columns = out.nonzero(as_tuple=True)
         parts.append((rows.numpy() + first, columns.numpy(), out[rows, columns].double().numpy()))
@@ -136,23 +121,21 @@ def _by_channel(circuit: Circuit, node: Node, form: Tensor) -> Triples:
     )
 
 
-def _columns(circuit: Circuit, links: Sequence[Link], form: Tensor) -> Triples:
+def _columns(circuit: Circuit, links: Sequence[Link], source: str) -> Triples:
     """Anything linear that is small enough: one entry after the other."""
-    node = links[-1].node
-    if form.numel() > _MOST_COLUMNS:
+    node, number = links[-1].node, circuit.form(source).numel()
+    if number > _MOST_COLUMNS:
         raise ModelError(
-            f"{node.name} ({node.op} in {node.scope!r}) mixes {form.numel()} entries in a way the event simulator "
+            f"{node.name} ({node.op} in {node.scope!r}) mixes {number} entries in a way the event simulator "
             "has no table for; it takes averages, interpolation, and ops that move or scale"
         )
-    parts = []
-    for i in range(form.numel()):
-        unit = torch.zeros(form.numel(), dtype=form.dtype)
-        unit[i] = 1
-        out = circuit.along(links, unit.reshape(form.shape)).double().flatten().numpy()
-        (reached,) = np.nonzero(out)
-        parts.append((np.full(len(reached), i), reached, out[reached]))
-    origin, target, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return origin, target, weight
+    origin, target, weight = [], [], []
+    for i, column in enumerate(circuit.columns(links, source)):
+        (reached,) = column.nonzero(as_tuple=True)
+        origin.append(np.full(len(reached), i))
+        target.append(reached.numpy())
+        weight.append(column[reached].double().numpy())
+    return np.concatenate(origin), np.concatenate(target), np.concatenate(weight)
 
 
 # -- weighted ops
@@ -176,13 +159,13 @@ class Linear:
 
 def synapse_of(circuit: Circuit, node: Node, source: str) -> Convolution | Linear:
     """A weighted op with constant weights that reads its signal first; any other is refused by name."""
-    frame = circuit.forms.frame(circuit.batch)
-    if node.op.startswith("aten.conv") and node.args[0] == Ref(source) and node.args[1].name in frame.values:
-        return _convolution(circuit, node, source)
+    known = circuit.frame().values
+    if is_convolution(node) and node.args[0] == Ref(source) and node.args[1].name in known:
+        return _convolution(circuit, node, known[node.args[1].name].detach().cpu())
     operands = matmul_operands(node)
-    if len(operands) == 2 and operands[0] == Ref(source) and operands[1].name in frame.values:
-        weights: Tensor = frame.values[operands[1].name]
-        added = [r for r in node.inputs if r not in (source, operands[1].name) and r not in frame.values]
+    if len(operands) == 2 and operands[0] == Ref(source) and operands[1].name in known:
+        weights: Tensor = known[operands[1].name]
+        added = [r for r in node.inputs if r not in (source, operands[1].name) and r not in known]
         plain = node.op in ("aten.linear", "aten.matmul", "aten.mm", "aten.addmm") and weights.dim() == 2 and not added
         if plain and node.kwargs.get("alpha", 1) == 1:
             matrix = weights.detach().cpu()
@@ -193,37 +176,26 @@ def synapse_of(circuit: Circuit, node: Node, source: str) -> Convolution | Linea
     )
 
 
-def _convolution(circuit: Circuit, node: Node, source: str) -> Convolution:
-    frame = circuit.forms.frame(circuit.batch)
-    weight: Tensor = frame.values[node.args[1].name].detach().cpu()
+def _convolution(circuit: Circuit, node: Node, weight: Tensor) -> Convolution:
+    schema = resolve(node.target)._schema.arguments  # type: ignore[attr-defined]
+    given = {a.name: node.argument(i, a.name, a.default_value) for i, a in enumerate(schema)}
+    transposed, groups = bool(given.get("transposed", "transpose" in node.op)), given["groups"]
     dims = weight.dim() - 2
-    is_general = node.op == "aten.convolution"
-    transposed = bool(node.argument(6, "transposed", False)) if is_general else "transpose" in node.op
-    groups = node.argument(8 if is_general else 6, "groups", 1)
-    dilation = node.argument(5, "dilation", 1)
-    if transposed and not is_general:
-        groups, dilation = node.argument(6, "groups", 1), node.argument(7, "dilation", 1)
     geometry = np.ones((7, 3), np.int64)
+    geometry[SIZE, -dims:] = circuit.form(node.args[0].name).shape[-dims:]
+    geometry[OUT, -dims:] = circuit.form(node.name).shape[-dims:]
+    geometry[KERNEL, -dims:] = weight.shape[2:]
+    geometry[STRIDE, -dims:] = given["stride"]
+    geometry[DILATION, -dims:] = given["dilation"]
     geometry[PADDING] = 0
-    form, out = frame.forms[source], frame.forms[node.name]
-    rows = {SIZE: form.shape[-dims:], OUT: out.shape[-dims:], KERNEL: weight.shape[2:]}
-    rows |= {STRIDE: _each(node.argument(3, "stride", 1), dims), DILATION: _each(dilation, dims)}
-    padding = node.argument(4, "padding", 0)
-    same = [d * (k - 1) // 2 for d, k in zip(rows[DILATION], rows[KERNEL], strict=True)]
-    valid = [0] * dims
-    rows[PADDING] = {"same": same, "valid": valid}[padding] if isinstance(padding, str) else _each(padding, dims)
-    for row, numbers in rows.items():
-        geometry[row, 3 - dims :] = list(numbers)
+    if given["padding"] == "same":
+        geometry[PADDING] = geometry[DILATION] * (geometry[KERNEL] - 1) // 2
+    elif given["padding"] != "valid":
+        geometry[PADDING, -dims:] = given["padding"]
     if transposed:  # [in, filters per group, ...]
         arranged = weight.flatten(2)
         geometry[CHANNELS] = weight.shape[0], weight.shape[1], weight.shape[0] // groups
     else:  # [filters, channels per group, ...] -> [in, filters per group, taps]
-        grouped = weight.flatten(2).unflatten(0, (groups, -1))
-        arranged = grouped.transpose(1, 2).flatten(0, 1)
+        arranged = weight.flatten(2).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
         geometry[CHANNELS] = weight.shape[1] * groups, weight.shape[0] // groups, weight.shape[1]
     return Convolution(np.ascontiguousarray(arranged.numpy()), geometry, transposed)
-
-
-def _each(value: Any, dims: int) -> list[int]:
-    numbers = [value] if isinstance(value, int) else list(value)
-    return numbers * dims if len(numbers) == 1 else numbers

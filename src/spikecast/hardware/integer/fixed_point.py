@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spikecast.graph.fanout import is_convolution
 from spikecast.graph.program import Node
 from spikecast.graph.roles import Role
 from spikecast.hardware.affine import in_order
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Link, Path
+from spikecast.hardware.implementations import by_input
 
 UNUSED = -(2**20)  # exponent of a target's entry that a path does not reach
 _PROBES = 24
@@ -96,17 +96,17 @@ def synapse(
     target = circuit.blank(path.target).double()
     goal = threshold_out.double().expand(target.shape)
     if not at:
-        weight, exponent = _fixed(fan_in / goal / before.multiple, _channel_dims(target, axis), bits)
+        dims = tuple(i for i in range(target.dim()) if i != axis)
+        weight, exponent = _fixed(fan_in / goal / before.multiple, dims, bits)
         exponent = exponent.expand(target.shape).masked_fill(fan_in == 0, UNUSED)
-        return Synapse(path, before, None, _moves(circuit, (), target), slim(weight), slim(exponent), num_levels)
+        return Synapse(path, before, None, Moves(circuit, (), 1), slim(weight), slim(exponent), num_levels)
     node = path.links[first].node
     weight = _weight_of(circuit, node)
     out = _weighted(node, circuit, before(source), weight)
     after = _moves(circuit, path.links[first + 1 :], out)
     back = _per_channel(_pulled_back(after, out, goal), node, out)
-    normal = weight * _by_input(_per_channel(fan_in, node, before(source)), node, weight)
-    shape = [-1, *([1] * (weight.dim() - 1))]
-    normal = normal / back.reshape(shape) / (before.multiple * after.multiple)
+    normal = weight * by_input(_per_channel(fan_in, node, before(source)), weight)
+    normal = normal / back.reshape(-1, *[1] * (weight.dim() - 1)) / (before.multiple * after.multiple)
     whole, power = _fixed(normal, tuple(range(1, weight.dim())), bits, rounded=_keeping_sums)
     spread = power.double().reshape(_channel_shape(node, out)).expand(out.shape)
     reached = after(torch.ones_like(out)) != 0
@@ -163,21 +163,13 @@ def _pulled_back(after: Moves, out: Tensor, goal: Tensor) -> Tensor:
     with torch.enable_grad():
         x = torch.zeros_like(out).requires_grad_()
         y = after(x)
-
-        def transpose(value: Tensor) -> Tensor:
-            if not after.links:
-                return value
-            return torch.autograd.grad(y, x, value, retain_graph=True)[0]
-
-        return _carried(transpose, goal)
+        return _carried(lambda value: torch.autograd.grad(y, x, value, retain_graph=True)[0], goal)
 
 
 def _weight_of(circuit: Circuit, node: Node) -> Tensor:
-    known = circuit.forms.frame(circuit.batch).values
-    plain = node.op == "aten.linear" or (
-        is_convolution(node) and node.op in ("aten.conv1d", "aten.conv2d", "aten.conv3d")
-    )
-    if not plain or node.inputs[1] not in known:
+    known = circuit.frame().values
+    plain = ("aten.linear", "aten.conv1d", "aten.conv2d", "aten.conv3d")
+    if node.op not in plain or node.inputs[1] not in known:
         raise FoldError(f"{node.op} is none of linear, conv1d, conv2d and conv3d with fixed weights")
     weight: Tensor = known[node.inputs[1]]
     return weight.double()
@@ -185,7 +177,7 @@ def _weight_of(circuit: Circuit, node: Node) -> Tensor:
 
 def _weighted(node: Node, circuit: Circuit, value: Tensor, weight: Tensor) -> Tensor:
     """The op without its bias on other weights."""
-    known = circuit.forms.frame(circuit.batch).values
+    known = circuit.frame().values
     rest = [torch.zeros_like(known[n], dtype=weight.dtype) for n in node.inputs[2:]]
     weighted: Tensor = node.call(in_order([value, weight, *rest]))
     return weighted
@@ -205,17 +197,6 @@ def _per_channel(scale: Tensor, node: Node, value: Tensor) -> Tensor:
     if bool(((high > 0) & ((high - low) > 1e-5 * high)).any()):
         raise FoldError("one channel has several thresholds; convert with granularity='channel' or 'layer'")
     return high.masked_fill(high == 0, 1.0)
-
-
-def _by_input(per_channel: Tensor, node: Node, weight: Tensor) -> Tensor:
-    """Scales of input channels as the weights see them: a filter of a group reads the channels of that group."""
-    groups = per_channel.numel() // weight.shape[1]
-    by_group = per_channel.reshape(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
-    return by_group.reshape(weight.shape[0], weight.shape[1], *([1] * (weight.dim() - 2)))
-
-
-def _channel_dims(target: Tensor, axis: int | None) -> tuple[int, ...]:
-    return tuple(i for i in range(target.dim()) if i != axis)
 
 
 def _fixed(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
 from spikecast.graph.calls import batch_size
-from spikecast.graph.program import NEURON, Meta, Node, Ref
+from spikecast.graph.program import NEURON, Meta, Node, replace_refs
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Feed, Path
@@ -75,25 +75,15 @@ class IntegerNetwork:
         self.coding = network.config.coding
         self.widths = Widths(membrane_bits, overflow)
         self.circuit = Circuit(network)
-        self.names = {layer.value: layer.name for layer in self.circuit.layers}
         self.receivers: dict[str, Receiver] = {}
-        one = torch.ones(())
-        for node in self.circuit.program.nodes:
-            if node.target == NEURON:
-                site = node.kwargs["site"]
-                self.receivers[node.name] = self._receiver(node.args[0].name, network.threshold(site), site)
-            elif node.name in self.circuit.sources:
-                for name in node.inputs:
-                    self._host_reads(name, one)
-        for name in self.circuit.program.output_names:
-            self._host_reads(name, one)
+        for layer in self.circuit.layers:
+            self.receivers[layer.value] = self._receiver(layer.feed, network.threshold(layer.name), layer.name)
+        for feed in self.circuit.read_outs:
+            if feed.target in self.circuit.linear and feed.target not in self.receivers:
+                self.receivers[feed.target] = self._receiver(feed, torch.ones(()), None)
 
-    def _host_reads(self, name: str, one: Tensor) -> None:
-        if name in self.circuit.linear and name not in self.receivers:
-            self.receivers[name] = self._receiver(name, one, None)
-
-    def _receiver(self, target: str, threshold: Tensor, site: str | None) -> Receiver:
-        feed, synapses, host = self.circuit.feed(target), [], []
+    def _receiver(self, feed: Feed, threshold: Tensor, site: str | None) -> Receiver:
+        synapses, host = [], []
         # a current from the host is rounded to what lies below the smallest level by as much as a weight has bits
         least = self.network.neurons[site].num_levels + self.bits - 2 if site else 0
         axis = self.network.sites[site].axis if site else None
@@ -106,7 +96,7 @@ class IntegerNetwork:
                 synapses.append(synapse(self.circuit, path, sent, threshold, levels, axis, self.bits))
             except FoldError as reason:
                 host.append((path, str(reason)))
-        fraction = torch.full([1] * self.circuit.blank(target).dim(), least)
+        fraction = torch.full([1] * self.circuit.form(feed.target).dim(), least)
         for s in synapses:
             fraction = fraction.maximum(s.exponent + s.num_levels - 1)
         return Receiver(feed, threshold, tuple(synapses), tuple(host), fraction)
@@ -149,22 +139,16 @@ class _Run:
         program = self.circuit.program
         self.batch = (batch_size(program, tensors) if program.batch_symbols else None) or self.circuit.batch
         self.device = tensors[0].device
-        self.known = self.circuit.forms.frame(self.batch).values
+        self.known = self.circuit.frame(self.batch).values
         self.values: dict[str, Any] = {i.name: x for i, x in zip(program.inputs, tensors, strict=True)}
         self.spikes: dict[str, Tensor] = {}
         self.added: dict[str, Tensor] = {}  # what has arrived at a read-out through whole-number synapses
         self.settled: dict[str, Tensor] = {}  # the host's part of a target, where it is the same at every step
         self.sent: dict[str, Tensor] = {}  # by receiver, the host's part at the last step
-        self.neurons = {
-            layer.value: IntegerNeurons(
-                layer.name,
-                layer.neuron,
-                network.receivers[layer.value].threshold,
-                network.receivers[layer.value].fraction,
-                network.division,
-            )
-            for layer in self.circuit.layers
-        }
+        self.neurons: dict[str, IntegerNeurons] = {}
+        for layer in self.circuit.layers:
+            threshold, fraction = network.receivers[layer.value].threshold, network.receivers[layer.value].fraction
+            self.neurons[layer.value] = IntegerNeurons(layer.name, layer.neuron, threshold, fraction, network.division)
 
     def advance(self, t: int) -> Any:
         heard: dict[str, Tensor] = {}
@@ -173,9 +157,8 @@ class _Run:
                 self._fire(node, t)
             elif node.name in self.circuit.sources:
                 self.values[node.name] = node.call(lambda ref: self._value(ref.name, t, heard), self.device)
-        program = self.circuit.program
-        outputs = [self._value(out.name, t, heard) if isinstance(out, Ref) else out for out in program.outputs]
-        return unflatten(program.output_structure, outputs)
+        outputs = replace_refs(list(self.circuit.program.outputs), lambda ref: self._value(ref.name, t, heard))
+        return unflatten(self.circuit.program.output_structure, outputs)
 
     def _fire(self, node: Node, t: int) -> None:
         receiver, neurons = self.net.receivers[node.name], self.neurons[node.name]
@@ -190,7 +173,7 @@ class _Run:
         spikes = neurons.step(from_host + receiver.currents(self.spikes, self.batch), t, self.net.widths)
         self.spikes[node.name] = spikes
         sent = spikes * 2.0 ** (1 - neurons.neuron.num_levels) * receiver.threshold.double()
-        self.values[node.name] = self._receive(self.values.get(node.name), sent, t)
+        self.values[node.name] = self._receive(self.values.get(node.name, 0.0), sent, t)
 
     def _host_part(self, receiver: Receiver, t: int) -> Tensor:
         """What the host knows to be at a target without the whole-number synapses: biases, inputs, graded units."""
@@ -216,14 +199,12 @@ class _Run:
             receiver = self.net.receivers[name]
             current = self.net.widths.fit(f"{name} read-out", receiver.currents(self.spikes, self.batch))
             signal = current.double() * torch.exp2(-receiver.fraction.double())
-            self.added[name] = self._receive(self.added.get(name), signal, t)
+            self.added[name] = self._receive(self.added.get(name, 0.0), signal, t)
             value = self._host_part(receiver, t)
             heard[name] = (value.double() + self.added[name]).to(value.dtype)
         return heard[name]
 
-    def _receive(self, value: Tensor | None, signal: Tensor, t: int) -> Tensor:
-        if value is None:
-            return signal
+    def _receive(self, value: Tensor | float, signal: Tensor, t: int) -> Tensor:
         if self.net.coding == "rate":
             return (value * (t - 1) + signal) / t
         return value + signal * gain(t, self.net.division)

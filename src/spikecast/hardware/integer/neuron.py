@@ -69,33 +69,30 @@ class Widths:
         return value.clamp(-limit, limit)
 
 
+@dataclass
 class IntegerNeurons:
     """The neurons of one site. `fraction` is the number of bits of a membrane below 1, for each entry."""
 
-    def __init__(self, name: str, neuron: Neuron, threshold: Tensor, fraction: Tensor, division: Division) -> None:
+    name: str
+    neuron: Neuron
+    threshold: Tensor
+    fraction: Tensor
+    division: Division
+
+    def __post_init__(self) -> None:
+        neuron = self.neuron
         if neuron.firing_boundary != 0.75:
             raise ConfigError(
-                f"site {name!r} has firing_boundary={neuron.firing_boundary}; only 0.75 is read off the leading bits: "
-                "convert with firing_boundary=0.75"
+                f"site {self.name!r} has firing_boundary={neuron.firing_boundary}; only 0.75 is read off the leading "
+                "bits: convert with firing_boundary=0.75"
             )
-        self.name, self.neuron, self.threshold, self.fraction, self.division = (
-            name,
-            neuron,
-            threshold,
-            fraction,
-            division,
-        )
-        self.offset = (neuron.initial_potential * torch.exp2(fraction.double())).round().long()
+        self.offset = (neuron.initial_potential * torch.exp2(self.fraction.double())).round().long()
         self.scale = neuron.num_levels - 1 + GUARD  # bits of an estimate below 1
-        self.membrane: Tensor | None = None
-        self.estimate: Tensor | None = None
+        self.membrane = self.estimate = torch.zeros((), dtype=torch.int64)
 
     def step(self, current: Tensor, t: int, widths: Widths) -> Tensor:
         """Spikes ±2**(n-1-k), 0 for silence, for what arrived at step t."""
         neuron = self.neuron
-        if self.membrane is None:
-            self.membrane, self.estimate = torch.zeros_like(current), torch.zeros_like(current)
-        assert self.estimate is not None
         held = grown(self.membrane, t, neuron.coding, self.division) + current
         held = widths.fit(f"{self.name} membrane", held)
         potential = held + self.offset

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from spikecast._version import __version__
 from spikecast.errors import ConfigError, ModelError
 from spikecast.hardware.nir import extended
 from spikecast.hardware.nir.builder import Builder, Built, Gap, nir_package
 from spikecast.hardware.nir.check import NirCheck, check_nir
+from spikecast.hardware.nir.extended import load_nir
 from spikecast.hardware.nir.file import write_graph
 from spikecast.hardware.nir.neurons import composite, plain_if
 from spikecast.network.spiking import SpikingNetwork
-
-if TYPE_CHECKING:
-    import torch
 
 Profile = Literal["portable", "composite", "extended"]
 __all__ = ["Gap", "NirCheck", "NirExport", "Profile", "check_nir", "export_nir", "load_nir"]
@@ -63,11 +61,6 @@ def export_nir(
     graph = nir.NIRGraph(built.nodes, built.edges, metadata=metadata)
     write_graph(path, graph, drop_reset=profile == "portable")
     return NirExport(os.fspath(path), profile, len(graph.nodes), len(graph.edges), built.neurons, tuple(built.host))
-
-
-def load_nir(path: str | os.PathLike[str], device: str | torch.device | None = None) -> SpikingNetwork:
-    """The network in a NIR file of profile "extended"; it answers bit for bit what the exported one does."""
-    return extended.load(path, device)
 
 
 def _refusal(built: Built, profile: str) -> str:

@@ -18,8 +18,8 @@ from spikecast.errors import MissingExtraError
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Ref
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Layer
-from spikecast.hardware.nir.linear import HANDLERS, Call, Unsaid, Value
-from spikecast.hardware.nir.terms import Op, Term, matrix_op, squared
+from spikecast.hardware.nir.linear import HANDLERS, Call, Unsaid, Value, by_channel, times
+from spikecast.hardware.nir.terms import ONE, Op, Term, matrix_op, squared
 from spikecast.network.spiking import SpikingNetwork
 
 NeuronMaker = Callable[[Layer], Any]  # a NIR node for a layer of neurons, or Unsaid
@@ -52,7 +52,7 @@ class Built:
     edges: list[tuple[str, str]] = field(default_factory=list)
     host: list[Gap] = field(default_factory=list)
     neurons: dict[str, str] = field(default_factory=dict)  # node -> site
-    placed: dict[str, tuple[str, str]] = field(default_factory=dict)  # weight of the network -> (node, field)
+    placed: dict[str, str] = field(default_factory=dict)  # weight of the network -> node that holds it
 
 
 class Builder:
@@ -61,7 +61,7 @@ class Builder:
     def __init__(self, network: SpikingNetwork, make_neuron: NeuronMaker, *, normalised: bool = True) -> None:
         self.nir = nir_package()
         self.circuit = Circuit(network)
-        self.program, self.frame = self.circuit.program, self.circuit.forms.frame(self.circuit.batch)
+        self.program = self.circuit.program
         self.make_neuron, self.normalised = make_neuron, normalised
         self.layers = {layer.value: layer for layer in self.circuit.layers}
         self.values: dict[str, Value] = {}
@@ -86,7 +86,7 @@ class Builder:
     # -- ops
 
     def _said(self, node: Node) -> Value:
-        shape, self.current = self._shape(node.name), label_of(node)
+        shape, self.current = self.circuit.sample_shape(node.name), label_of(node)
         if node.target == NEURON:
             return self._neuron(self.layers[node.name], shape)
         if node.name not in self.circuit.linear or node.op not in HANDLERS:
@@ -109,15 +109,15 @@ class Builder:
     def _argument(self, ref: Ref) -> Any:
         if ref.name in self.values:
             return self.values[ref.name]
-        constant = self.frame.values[ref.name]
+        constant = self.circuit.frame().values[ref.name]
         return constant.cpu() if isinstance(constant, Tensor) else constant
 
     def _neuron(self, layer: Layer, shape: tuple[int, ...]) -> Value:
         made = self.make_neuron(layer)
         value = self.values[layer.feed.target]
-        threshold = per_channel(layer) if self.normalised else None
-        if threshold is not None:
-            value = Value(tuple(term.times(1.0 / threshold) for term in value.terms), value.shape)
+        threshold = per_channel(layer) if self.normalised else ONE
+        if self.normalised:
+            value = times(value, 1.0 / threshold)
         name = self._add(layer.name, made)
         self.built.neurons[name] = layer.name
         made.metadata = {**made.metadata, "spikecast.site": layer.name}
@@ -137,9 +137,9 @@ class Builder:
             raise Unsaid(f"its kernel {tuple(op.weight.shape[2:])} is not square, which NIR's shapes need")
         op, terms = (dataclasses.replace(square, label=self.current) if square.label == "synapse" else square), []
         for i, term in enumerate(value.terms):
-            own = op if i == 0 else _without_bias(op)
+            own = op if i == 0 else dataclasses.replace(op, bias=torch.zeros_like(op.bias))
             merged = term.through(own)
-            terms.append(Term(self._placed(term, value.shape), None, own) if merged is None else merged)
+            terms.append(merged or Term(self._placed(term, value.shape), op=own))
         return Value(tuple(terms), shape)
 
     def _flatten(self, value: Value, shape: tuple[int, ...]) -> Value:
@@ -149,26 +149,25 @@ class Builder:
             flat = self.nir.Flatten({"input": np.array(value.shape)}, start_dim=-len(value.shape), end_dim=-1)
             name = self._add("flatten", flat)
             self.built.edges.append((raw.source, name))
-            per_entry = math.prod(value.shape) // value.channels
-            terms.append(Term(name, None if raw.scale is None else raw.scale.repeat_interleave(per_entry)))
+            scale = raw.scale.expand(value.channels)
+            terms.append(Term(name, scale.repeat_interleave(math.prod(value.shape) // value.channels)))
         return Value(tuple(terms), shape)
 
     # -- nodes and edges
 
     def _placed(self, term: Term, shape: tuple[int, ...]) -> str:
         """The NIR node that holds a term; `shape` is what comes out."""
-        if term.op is None and (term.scale is None or bool((term.scale == 1).all())):
-            return term.source
         op = term.op
         if op is None:
-            assert term.scale is not None
-            op = dataclasses.replace(matrix_op(torch.diag(term.scale), len(shape)), label=f"scale_{term.source}")
-        source = self.built.nodes[term.source]
-        shape_in = [int(n) for n in source.output_type["output"]]
+            if bool((term.scale == 1).all()):
+                return term.source
+            scales = torch.diag(term.scale.expand(math.prod(shape[:1])))
+            op = dataclasses.replace(matrix_op(scales, len(shape)), label=f"scale_{term.source}")
+        shape_in = [int(n) for n in self.built.nodes[term.source].output_type["output"]]
         name = self._add(op.label, self._node(op, shape_in))
         self.built.edges.append((term.source, name))
         if op.origin is not None:
-            self.built.placed[op.origin] = (name, "weight")
+            self.built.placed[op.origin] = name
         return name
 
     def _node(self, op: Op, shape_in: list[int]) -> Any:
@@ -186,15 +185,11 @@ class Builder:
 
     def _connect(self, value: Value, target: str) -> None:
         """Edges into a node add up. Two unchanged ways from one source are one edge with both weights."""
-        merged: dict[str, Term] = {}
+        merged: dict[str | int, Term] = {}
         for i, term in enumerate(value.terms):
-            key = term.source if term.op is None else f"#{i}"
-            if key in merged:
-                one = torch.ones(value.channels, dtype=torch.float64)
-                scales = [one if t.scale is None else t.scale for t in (merged[key], term)]
-                merged[key] = Term(term.source, scales[0] + scales[1])
-            else:
-                merged[key] = term
+            key = term.source if term.op is None else i
+            same = merged.get(key)
+            merged[key] = Term(term.source, same.scale + term.scale) if same else term
         for term in merged.values():
             self.built.edges.append((self._placed(term, value.shape), target))
 
@@ -211,7 +206,7 @@ class Builder:
         return made
 
     def _enter(self, value: str, name: str, metadata: dict[str, str] | None = None) -> str:
-        shape = self._shape(value)
+        shape = self.circuit.sample_shape(value)
         node = self.nir.Input(np.array(shape))
         node.metadata = metadata or {}
         made = self._add(name, node)
@@ -228,7 +223,7 @@ class Builder:
         reads = [n for n in dict.fromkeys(node.inputs) if n in self.values]
         ends = tuple(self._exit(self.values[n], f"to_{label}", about) for n in reads)
         starts: tuple[str, ...] = ()
-        if isinstance(self.frame.forms[node.name], Tensor):
+        if isinstance(self.circuit.form(node.name), Tensor):
             starts = (self._enter(node.name, f"from_{label}", about),)
         self.built.host.append(Gap(label, reason, ends, starts))
 
@@ -241,12 +236,9 @@ class Builder:
         self.built.nodes[name] = node
         return name
 
-    def _shape(self, value: str) -> tuple[int, ...]:
-        return self.circuit.sample_shape(value, self.frame.forms[value])
-
     def _batch_is_first(self, value: str) -> bool:
         meta = self.program.metas[value]
-        return isinstance(meta, Meta) and meta.batch_axis == 0 and self.frame.forms[value].shape[0] == 1
+        return isinstance(meta, Meta) and meta.batch_axis == 0 and self.circuit.form(value).shape[0] == 1
 
 
 def label_of(node: Node) -> str:
@@ -260,15 +252,8 @@ def per_channel(layer: Layer) -> Tensor:
     """θ as one number per channel; NIR's weights cannot hold one per place."""
     if len(layer.shape) not in (1, 3):
         raise Unsaid(f"neurons of shape {layer.shape}; NIR's matrices and convolutions take vectors and maps")
-    threshold, channels = layer.threshold.cpu().double(), layer.shape[0]
-    full = threshold.reshape((1,) * (len(layer.shape) - threshold.dim()) + tuple(threshold.shape))
-    if any(n != 1 for n in full.shape[1:]):
-        raise Unsaid("its thresholds differ from place to place; convert with granularity='channel'")
-    return full.reshape(-1).expand(channels)
-
-
-def _without_bias(op: Op) -> Op:
-    return dataclasses.replace(op, bias=torch.zeros_like(op.bias))
+    complaint = "its thresholds differ from place to place; convert with granularity='channel'"
+    return by_channel(layer.threshold.cpu(), layer.shape, complaint)
 
 
 def _array(tensor: Tensor) -> Any:

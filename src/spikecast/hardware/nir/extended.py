@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -41,17 +42,9 @@ def neuron_with_settings(layer: Layer) -> Any:
     """The nested graph of a layer with its own thresholds, and in its metadata what stock primitives cannot say."""
     threshold = layer.threshold.detach().cpu().float().expand(layer.shape).contiguous().numpy()
     graph = neuron_graph(layer, threshold)
-    neuron = layer.neuron
-    settings = {
-        "site": layer.name,
-        "coding": neuron.coding,  # differential: what arrives and what is sent weighs 1/t
-        "num_levels": neuron.num_levels,
-        "signed": neuron.signed,
-        "firing_boundary": neuron.firing_boundary,
-        "initial_potential": neuron.initial_potential,
-        "interval": [str(neuron.lower), str(neuron.upper)],
-    }
-    graph.metadata = {"spikecast.neuron": json.dumps(settings)}
+    settings = dataclasses.asdict(layer.neuron)  # coding differential: what arrives and what is sent weighs 1/t
+    settings["interval"] = [str(settings.pop("lower")), str(settings.pop("upper"))]
+    graph.metadata = {"spikecast.neuron": json.dumps({"site": layer.name, **settings})}
     return graph
 
 
@@ -62,22 +55,19 @@ def network_metadata(network: SpikingNetwork, built: Built) -> dict[str, Any]:
     index: list[Any] = []
     data: dict[str, Any] = {}
     for number, (key, tensor) in enumerate(store.tensors.items()):
-        place = built.placed.get(key.removeprefix("weights/"))
-        if place is not None and tensor.dtype == torch.float32:
-            at = f"node/nodes/{place[0]}/{place[1]}"
+        node = built.placed.get(key.removeprefix("weights/"))
+        if node is not None and tensor.dtype == torch.float32:
+            at = f"node/nodes/{node}/weight"
         else:
-            at, data[f"t{number}"] = f"node/metadata/spikecast.data/t{number}", _bytes(tensor)
+            at = f"node/metadata/spikecast.data/t{number}"
+            data[f"t{number}"] = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().copy()
         kind = str(tensor.dtype).removeprefix("torch.")
         index.append({"key": key, "at": at, "dtype": kind, "shape": list(tensor.shape)})
-    return {
-        "spikecast.document": text,
-        "spikecast.tensors": json.dumps(index),
-        "spikecast.data": data,
-    }
+    return {"spikecast.document": text, "spikecast.tensors": json.dumps(index), "spikecast.data": data}
 
 
-def load(path: str | os.PathLike[str], device: str | torch.device | None = None) -> SpikingNetwork:
-    """The network in a file of profile "extended"; its numbers are those of the network that was exported."""
+def load_nir(path: str | os.PathLike[str], device: str | torch.device | None = None) -> SpikingNetwork:
+    """The network in a NIR file of profile "extended"; it answers bit for bit what the exported one does."""
     place = artifact.usable_device(device)
     return restored(path, read_extended(path), place)
 
@@ -130,11 +120,6 @@ def _tensors(index: list[Place], tree: Mapping[str, Any], layouts: Mapping[str, 
             raise ArtifactError(f"the tensor {short(key)} has another size than its shape")
         tensors[key] = value.reshape(entry.shape)
     return tensors
-
-
-def _bytes(tensor: Tensor) -> Any:
-    """A tensor's own bytes; empty ones keep one byte, since an empty HDF5 dataset cannot be compressed."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().copy()
 
 
 def _text(value: Any) -> str:

@@ -35,9 +35,9 @@ class Interpreter:
         self.reading = Reading() if reading is None else reading
         self.nodes: dict[str, Any] = {}
         self.sources: dict[str, list[str]] = {}
-        self.outputs: list[str] = []
-        self.inputs: list[str] = []
         self._take(graph, "")
+        self.inputs = [name for name, node in graph.nodes.items() if type(node).__name__ == "Input"]
+        self.outputs = [name for name, node in graph.nodes.items() if type(node).__name__ == "Output"]
         self.order = self._order()
 
     def run(self, x: Tensor, num_steps: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -45,9 +45,7 @@ class Interpreter:
         if len(self.inputs) != 1 or len(self.outputs) != 1:
             raise DataError("a graph with several inputs or outputs has host ops in between; export without split=True")
         states: dict[str, Tensor] = {}
-        steps: list[dict[str, Tensor]] = []
-        for _ in range(num_steps):
-            steps.append(self._step(x, states))
+        steps = [self._step(x, states) for _ in range(num_steps)]
         watched = [n for n in self.order if "/" not in n or n.endswith("/output")]
         sent = {n.removesuffix("/output"): torch.stack([step[n] for step in steps]) for n in watched}
         return sent[self.outputs[0]], sent
@@ -61,20 +59,13 @@ class Interpreter:
                 continue
             self.nodes[prefix + name] = node
             self.sources.setdefault(prefix + name, [])
-            if not prefix and kinds[name] == "Input":
-                self.inputs.append(name)
-            if not prefix and kinds[name] == "Output":
-                self.outputs.append(name)
         for a, b in graph.edges:
             source = f"{prefix}{a}/output" if kinds[a] == "NIRGraph" else prefix + a
             target = f"{prefix}{b}/input" if kinds[b] == "NIRGraph" else prefix + b
             self.sources.setdefault(target, []).append(source)
 
     def _order(self) -> list[str]:
-        before = {
-            name: [] if type(self.nodes[name]).__name__ == "Delay" else sources
-            for name, sources in self.sources.items()
-        }
+        before = {name: [] if self._kind(name) == "Delay" else sources for name, sources in self.sources.items()}
         try:
             return list(graphlib.TopologicalSorter(before).static_order())
         except graphlib.CycleError as error:
@@ -82,23 +73,26 @@ class Interpreter:
 
     def _step(self, x: Tensor, states: dict[str, Tensor]) -> dict[str, Tensor]:
         sent: dict[str, Tensor] = {}
+
+        def arrived(name: str) -> Tensor:
+            first, *others = (sent[source] for source in self.sources[name])
+            return sum(others, first)
+
         for name in self.order:
-            node, kind = self.nodes[name], type(self.nodes[name]).__name__
             if name in self.inputs:
                 sent[name] = x
-            elif kind == "Delay":
-                before = states.get(name)
-                sent[name] = x.new_zeros(len(x), *node.delay.shape) if before is None else before
+            elif self._kind(name) == "Delay":
+                sent[name] = states.get(name, x.new_zeros(len(x), *self.nodes[name].delay.shape))
             else:
-                arrived = [sent[source] for source in self.sources[name]]
-                sent[name] = self._apply(name, node, kind, sum(arrived[1:], arrived[0]), states)
-        for name, node in self.nodes.items():
-            if type(node).__name__ == "Delay":
-                arrived = [sent[source] for source in self.sources[name]]
-                states[name] = sum(arrived[1:], arrived[0])
+                sent[name] = self._apply(name, arrived(name), states)
+        states.update((name, arrived(name)) for name in self.nodes if self._kind(name) == "Delay")
         return sent
 
-    def _apply(self, name: str, node: Any, kind: str, x: Tensor, states: dict[str, Tensor]) -> Tensor:
+    def _kind(self, name: str) -> str:
+        return type(self.nodes[name]).__name__
+
+    def _apply(self, name: str, x: Tensor, states: dict[str, Tensor]) -> Tensor:
+        node, kind = self.nodes[name], self._kind(name)
         match kind:
             case "Input" | "Output":
                 return x

@@ -52,18 +52,14 @@ class Call:
 
 
 def conv2d(call: Call) -> Value:
-    weight, bias = call.args[1], call.get(2, "bias")
-    stride, padding, dilation = (
-        call.get(i, n, d) for i, n, d in ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1))
-    )
+    name, bias, padding = call.node.args[1].name, call.get(2, "bias"), call.get(4, "padding", 0)
     if isinstance(padding, str):
         raise Unsaid(f"padding {padding!r} is not written as numbers")
+    stride, dilation = _pair(call.get(3, "stride", 1)), _pair(call.get(5, "dilation", 1))
     groups = int(call.get(6, "groups", 1))
-    full = plain(weight, groups)
-    shift = full.new_zeros(full.shape[0]) if bias is None else bias
-    origin = None if groups > 1 else call.node.args[1].name
-    label = weight_label(call.node.args[1].name)
-    op = Op(full.double(), shift.double(), _pair(stride), _pair(padding), _pair(dilation), origin, label)
+    weight = plain(call.args[1], groups).double()
+    shift = weight.new_zeros(weight.shape[0]) if bias is None else bias.double()
+    op = Op(weight, shift, stride, _pair(padding), dilation, None if groups > 1 else name, weight_label(name))
     return call.push(call.data, op, call.shape)
 
 
@@ -82,29 +78,29 @@ def add(call: Call) -> Value:
     if isinstance(left, Value) and isinstance(right, Value):
         if left.shape != right.shape:
             raise Unsaid(f"it adds values of shapes {left.shape} and {right.shape}")
-        return Value((*left.terms, *_times(right, torch.full((right.channels,), factor)).terms), call.shape)
+        return Value((*left.terms, *times(right, factor).terms), call.shape)
     if isinstance(left, Value):
-        return _shifted(call, left, _channels(right, left) * factor)
-    return _shifted(call, _times(right, torch.full((right.channels,), factor)), _channels(left, right))
+        return _shifted(call, left, by_channel(right, left.shape) * factor)
+    return _shifted(call, times(right, factor), by_channel(left, right.shape))
 
 
 def scale(call: Call) -> Value:
     left, right = call.args[0], call.args[1]
     if call.node.op == "aten.div":
-        return _times(left, 1.0 / _channels(right, left))
+        return times(left, 1.0 / by_channel(right, left.shape))
     data, factor = (left, right) if isinstance(left, Value) else (right, left)
-    return _times(data, _channels(factor, data))
+    return times(data, by_channel(factor, data.shape))
 
 
 def negate(call: Call) -> Value:
-    return _times(call.data, torch.full((call.data.channels,), -1.0))
+    return times(call.data, -1.0)
 
 
 def batch_norm(call: Call) -> Value:
     x, weight, bias, mean, var, _, _, eps = call.args[:8]
     factor = (1.0 if weight is None else weight.double()) / torch.sqrt(var.double() + eps)
     shift = (0.0 if bias is None else bias.double()) - mean.double() * factor
-    return _shifted(call, _times(x, factor), shift)
+    return _shifted(call, times(x, factor), shift)
 
 
 def avg_pool2d(call: Call) -> Value:
@@ -113,8 +109,8 @@ def avg_pool2d(call: Call) -> Value:
     padding = _pair(call.get(3, "padding", 0))
     if call.get(4, "ceil_mode", False) or (padding != (0, 0) and not call.get(5, "count_include_pad", True)):
         raise Unsaid("its windows are cut at the border")
-    divisor = call.get(6, "divisor_override") or kernel[0] * kernel[1]
-    return call.push(call.data, pool_op(call.data.channels, kernel, stride, padding, float(divisor)), call.shape)
+    op = pool_op(call.data.channels, kernel, stride, padding, call.get(6, "divisor_override"))
+    return call.push(call.data, op, call.shape)
 
 
 def adaptive_avg_pool2d(call: Call) -> Value:
@@ -123,7 +119,7 @@ def adaptive_avg_pool2d(call: Call) -> Value:
     if height % out[0] or width % out[1]:
         raise Unsaid(f"windows of several sizes ({height}×{width} to {out[0]}×{out[1]})")
     kernel = (height // out[0], width // out[1])
-    return call.push(call.data, pool_op(call.data.channels, kernel, kernel, (0, 0), kernel[0] * kernel[1]), call.shape)
+    return call.push(call.data, pool_op(call.data.channels, kernel), call.shape)
 
 
 def mean(call: Call) -> Value:
@@ -132,9 +128,7 @@ def mean(call: Call) -> Value:
     axes = {axis % rank for axis in (call.get(1, "dim") or range(rank))}
     if rank != 4 or axes != {2, 3}:
         raise Unsaid(f"a mean over other axes than height and width ({sorted(axes)})")
-    _, height, width = data.shape
-    op = pool_op(data.channels, (height, width), (height, width), (0, 0), height * width)
-    pooled = call.push(data, op, (data.channels, 1, 1))
+    pooled = call.push(data, pool_op(data.channels, _pair(data.shape[1:])), (data.channels, 1, 1))
     return pooled if len(call.shape) == 3 else call.flatten(pooled, call.shape)
 
 
@@ -194,12 +188,6 @@ def concat(call: Call) -> Value:
     return Value(tuple(terms), call.shape)
 
 
-def same(call: Call) -> Value:
-    if call.shape != call.data.shape:
-        raise Unsaid("it changes the shape")
-    return call.data
-
-
 HANDLERS: dict[str, Callable[[Call], Value]] = {
     "aten.conv2d": conv2d,
     "aten.linear": linear,
@@ -213,15 +201,17 @@ HANDLERS: dict[str, Callable[[Call], Value]] = {
     "aten.slice": cut,
     **dict.fromkeys(("aten.pad", "aten.constant_pad_nd"), pad),
     **dict.fromkeys(("aten.reshape", "aten.view", "aten.flatten", "aten.squeeze", "aten.unsqueeze"), reshape),
+    **dict.fromkeys(("aten.clone", "aten.contiguous", "aten.to", "aten._to_copy"), reshape),
     **dict.fromkeys(("aten.cat", "aten.concat"), concat),
-    **dict.fromkeys(("aten.clone", "aten.contiguous", "aten.to", "aten._to_copy"), same),
 }
 
 
-def _times(value: Value, factor: Tensor) -> Value:
-    if len(value.shape) not in (1, 3) and not bool((factor == 1).all()):
+def times(value: Value, factor: Tensor | float) -> Value:
+    """A value times one number, or one for each channel."""
+    scale = torch.as_tensor(factor).double().expand(value.channels)
+    if len(value.shape) not in (1, 3) and not bool((scale == 1).all()):
         raise Unsaid(f"it scales values of shape {value.shape}; NIR's matrices and convolutions take vectors and maps")
-    return Value(tuple(term.times(factor.double()) for term in value.terms), value.shape)
+    return Value(tuple(term.times(scale) for term in value.terms), value.shape)
 
 
 def _shifted(call: Call, value: Value, shift: Tensor) -> Value:
@@ -235,13 +225,13 @@ def _shifted(call: Call, value: Value, shift: Tensor) -> Value:
     return Value((value.terms[0].plus(shift.double()), *value.terms[1:]), call.shape)
 
 
-def _channels(constant: Any, value: Value) -> Tensor:
-    """A constant as one number per channel."""
+def by_channel(constant: Any, shape: Shape, complaint: str = "its constant differs from place to place") -> Tensor:
+    """A constant that is combined with samples of a shape, as one number per channel."""
     tensor = torch.as_tensor(constant, dtype=torch.float64)
-    full = tensor.reshape((1,) * (len(value.shape) + 1 - tensor.dim()) + tuple(tensor.shape))
-    if full.dim() != len(value.shape) + 1 or any(n != 1 for i, n in enumerate(full.shape) if i != 1):
-        raise Unsaid("its constant differs from place to place")
-    return full.reshape(-1).expand(value.channels)
+    full = tensor.reshape((1,) * (len(shape) + 1 - tensor.dim()) + tuple(tensor.shape))
+    if full.dim() != len(shape) + 1 or any(n != 1 for i, n in enumerate(full.shape) if i != 1):
+        raise Unsaid(complaint)
+    return full.reshape(-1).expand(shape[0] if shape else 1)
 
 
 def weight_label(name: str) -> str:

@@ -67,33 +67,27 @@ def neuron_graph(layer: Layer, threshold: Array) -> Any:
         "output": nir.Output(shape),
     }
     edges = [("input", "potential"), ("previous", "reset"), ("reset", "potential")]
-
-    def comparator(name: str, source: str, edge: float, weight: float, gate: str | None = None) -> None:
-        nodes[name] = _above(threshold, edge)
-        edges.append((source, name))
-        if gate is not None:
-            nodes[f"{name}_allowed"] = nir.Threshold(threshold=np.full_like(threshold, 1.5))
-            edges.extend([(name, f"{name}_allowed"), (gate, f"{name}_allowed")])
-        nodes[f"{name}_weight"] = nir.Scale(scale=(threshold * weight).astype(np.float32))
-        fired = name if gate is None else f"{name}_allowed"
-        edges.extend([(fired, f"{name}_weight"), (f"{name}_weight", "output"), (f"{name}_weight", "previous")])
-
-    for i in range(n):
-        edge = neuron.firing_boundary * levels[i] - neuron.initial_potential
-        comparator(f"above_{i + 1}", "potential", edge, weights[i])
+    banks = [("above", "potential", 1)]
+    guarded = neuron.signed and neuron.lower == 0.0
     if neuron.signed:
+        banks.append(("below", "negative", -1))
         nodes["negative"] = nir.Scale(scale=-np.ones_like(threshold))
         edges.append(("potential", "negative"))
-        guarded = neuron.lower == 0.0
-        if guarded:
-            nodes["sent"] = nir.I(r=np.ones_like(threshold))
-            edges.append(("previous", "sent"))
-        for i in range(n):
-            if guarded:
-                nodes[f"room_{i + 1}"] = _above(threshold, levels[i] - neuron.tolerance)
-                edges.append(("sent", f"room_{i + 1}"))
-            edge = neuron.firing_boundary * levels[i] + neuron.initial_potential
-            comparator(f"below_{i + 1}", "negative", edge, -weights[i], f"room_{i + 1}" if guarded else None)
+    if guarded:
+        nodes["sent"] = nir.I(r=np.ones_like(threshold))
+        edges.append(("previous", "sent"))
+    for bank, source, sign in banks:
+        for i, (level, weight) in enumerate(zip(levels, weights, strict=True), start=1):
+            name = fired = f"{bank}_{i}"
+            nodes[name] = _above(threshold, neuron.firing_boundary * level - sign * neuron.initial_potential)
+            edges.append((source, name))
+            if guarded and sign < 0:
+                fired = f"{name}_allowed"
+                nodes[f"room_{i}"] = _above(threshold, level - neuron.tolerance)
+                nodes[fired] = nir.Threshold(threshold=np.full_like(threshold, 1.5))
+                edges += [("sent", f"room_{i}"), (name, fired), (f"room_{i}", fired)]
+            nodes[f"{name}_weight"] = nir.Scale(scale=(threshold * (sign * weight)).astype(np.float32))
+            edges += [(fired, f"{name}_weight"), (f"{name}_weight", "output"), (f"{name}_weight", "previous")]
     return nir.NIRGraph(nodes, edges)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 Pair = tuple[int, int]
+ONE = torch.ones((), dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,18 @@ class Term:
     """What one NIR node contributes to a value."""
 
     source: str
-    scale: Tensor | None = None
+    scale: Tensor = ONE  # one number, or one for each channel of the source
     op: Op | None = None
 
     def times(self, factor: Tensor) -> Term:
         """The term with each of its channels multiplied."""
         if self.op is None:
-            return dataclasses.replace(self, scale=factor if self.scale is None else self.scale * factor)
+            return dataclasses.replace(self, scale=self.scale * factor)
         if bool((factor == 1).all()):
             return self
         weight = self.op.weight * factor.reshape(-1, *(1,) * (self.op.weight.dim() - 1))
-        return dataclasses.replace(
-            self, op=dataclasses.replace(self.op, weight=weight, bias=self.op.bias * factor, origin=None)
-        )
+        op = dataclasses.replace(self.op, weight=weight, bias=self.op.bias * factor, origin=None)
+        return dataclasses.replace(self, op=op)
 
     def plus(self, shift: Tensor) -> Term:
         """The term with a constant added to each of its channels; it must have an op."""
@@ -60,19 +60,18 @@ class Term:
     def through(self, op: Op) -> Term | None:
         """The term behind one more op; None where the two are not one op."""
         if self.op is None:
-            return Term(self.source, None, _behind_scale(op, self.scale))
+            return Term(self.source, op=_behind_scale(op, self.scale))
         first = self.op
-        strided = first.stride != (1, 1)
         if op.is_pointwise and (op.stride == (1, 1) or first.is_pointwise):
             return Term(self.source, self.scale, _merged(first, op))
-        if first.is_pointwise and not strided and not bool(first.bias.any()):
+        if first.is_pointwise and first.stride == (1, 1) and not bool(first.bias.any()):
             weight = torch.einsum("oikl,ij->ojkl", op.weight, first.weight.reshape(first.weight.shape[:2]))
             return Term(self.source, self.scale, dataclasses.replace(op, weight=weight, origin=None))
         return None
 
 
-def _behind_scale(op: Op, scale: Tensor | None) -> Op:
-    if scale is None or bool((scale == 1).all()):
+def _behind_scale(op: Op, scale: Tensor) -> Op:
+    if bool((scale == 1).all()):
         return op
     weight = op.weight * scale.reshape(1, -1, *(1,) * (op.weight.dim() - 2))
     return dataclasses.replace(op, weight=weight, origin=None)
@@ -93,26 +92,24 @@ def matrix_op(weight: Tensor, rank: int, bias: Tensor | None = None, stride: Pai
     return Op(weight if rank == 1 else weight[:, :, None, None], shift, stride)
 
 
-def pool_op(channels: int, kernel: Pair, stride: Pair, padding: Pair, divisor: float) -> Op:
-    """A mean over windows as a convolution of each channel with itself.
+def pool_op(
+    channels: int, kernel: Pair, stride: Pair | None = None, padding: Pair = (0, 0), divisor: int | None = None
+) -> Op:
+    """A mean over windows, side by side unless a stride is given, as a convolution of each channel with itself.
 
     It is written out as a plain one: NIR's own type check and SpikingJelly take no groups.
     """
     weight = torch.zeros(channels, channels, *kernel, dtype=torch.float64)
-    weight[torch.arange(channels), torch.arange(channels)] = 1.0 / divisor
-    return Op(weight, torch.zeros(channels, dtype=torch.float64), stride, padding)
+    weight[range(channels), range(channels)] = 1.0 / (divisor or kernel[0] * kernel[1])
+    return Op(weight, torch.zeros(channels, dtype=torch.float64), stride or kernel, padding)
 
 
 def plain(weight: Tensor, groups: int) -> Tensor:
     """The weight of a grouped convolution with its zeros written out."""
-    if groups == 1:
-        return weight
-    per_out, per_in = weight.shape[0] // groups, weight.shape[1]
-    full = weight.new_zeros(weight.shape[0], per_in * groups, *weight.shape[2:])
-    for g in range(groups):
-        rows = slice(g * per_out, (g + 1) * per_out)
-        full[rows, g * per_in : (g + 1) * per_in] = weight[rows]
-    return full
+    blocks: Tensor = weight.unflatten(0, (groups, -1))
+    full = blocks.new_zeros(groups, *blocks.shape)  # [group of inputs, group of filters, ...]
+    full[range(groups), range(groups)] = blocks
+    return full.movedim(0, 2).flatten(0, 1).flatten(1, 2)
 
 
 def squared(op: Op) -> Op | None:

@@ -160,9 +160,7 @@ class Run:
             product: Tensor = self._call(node, terms)
             return product
 
-        kept = self.products.get(node.name)
-        if kept is None:  # r_out[0] is known to both ends, and rate coding forgets it at t = 1
-            kept = torch.zeros_like(multiply(before[a], before[b]))
+        kept = self.products.get(node.name, signals[a].new_zeros(()))  # rate coding forgets r_out[0] at t = 1
         x = product_signal(multiply, signals[a], signals[b], before[a], before[b], kept, t, self.coding)
         self.products[node.name] = receive(kept, x, t, self.coding)
         if len(names) > 2:  # what is added to the product

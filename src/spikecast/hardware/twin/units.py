@@ -9,12 +9,11 @@ from collections.abc import Collection
 from enum import Enum
 
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program
-from spikecast.graph.roles import Role
+from spikecast.graph.roles import ADDED, Role
 from spikecast.hardware.affine import is_affine, is_wire
 
-# Where the two factors of a product stand among its tensors, if not in front: what is added comes first.
-_FACTORS = {f"aten.{name}": (1, 2) for name in ("addcmul", "addmm", "baddbmm", "addbmm")}
-_MAY_ADD = {*_FACTORS, "aten.linear"}
+_ADDED_FIRST = {*ADDED, "aten.addcmul"}  # what is added to the product comes first
+_MAY_ADD = {*_ADDED_FIRST, "aten.linear"}
 
 
 class Unit(Enum):
@@ -62,4 +61,4 @@ def _is_product(node: Node, program: Program, fixed: Collection[str]) -> bool:
 
 def factors(node: Node) -> tuple[int, int]:
     """Where the two factors of a product stand among the values it reads."""
-    return _FACTORS.get(node.op, (0, 1))
+    return (1, 2) if node.op in _ADDED_FIRST else (0, 1)

@@ -161,7 +161,7 @@ class Energy:
 
 
 def energy(
-    snn: Network,
+    network: Network,
     batches: Iterable[Any],
     costs: str | Costs = "paper",
     *,
@@ -170,9 +170,9 @@ def energy(
 ) -> Energy:
     """Run the batches and count every operation; `costs` are "paper", "honest", "full", or your own Costs."""
     named = costs_named(costs)
-    tally = Tally(snn.config.steps_or(num_steps))
-    for call in bound_calls(snn, batches, inputs):
-        metered_run(snn, call, tally)
+    tally = Tally(network.config.steps_or(num_steps))
+    for call in bound_calls(network, batches, inputs):
+        metered_run(network, call, tally)
     found = Energy(tally, *named)
     if found.missing:
         warnings.warn(

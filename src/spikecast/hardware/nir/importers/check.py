@@ -14,6 +14,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from importlib.metadata import version
 from typing import Any
 
 import nir
@@ -29,16 +32,17 @@ def neurons_of(graph: Any) -> list[str]:
     return [name for name, node in graph.nodes.items() if type(node).__name__ == "IF"]
 
 
-class Meant(torch.nn.Module):
+@dataclass
+class Meant:
     """The IF neuron of the file: threshold 1, soft reset, fires at and above, once a step."""
 
-    def __init__(self, threshold: Any, folded: int) -> None:
-        super().__init__()
-        self.threshold, self.folded = torch.as_tensor(np.asarray(threshold)), folded
-        self.potential: Tensor | None = None
+    threshold: Tensor
+    folded: int = 0  # how many samples there are, where time is folded into the batch
+    stateful: bool = False  # whether the importer wants a state beside the spikes
+    potential: Tensor | float = 0.0
 
     def step(self, x: Tensor) -> Tensor:
-        potential = x if self.potential is None else self.potential + x
+        potential = self.potential + x
         spikes = (potential >= self.threshold).to(x.dtype)
         self.potential = potential - spikes * self.threshold
         return spikes
@@ -48,8 +52,6 @@ class Meant(torch.nn.Module):
             steps = x.reshape(self.folded, -1, *x.shape[1:])
             return torch.stack([self.step(steps[:, t]) for t in range(steps.shape[1])], 1).flatten(0, 1)
         return (self.step(x), ()) if state is not None or self.stateful else self.step(x)
-
-    stateful = False
 
 
 def run_snntorch(graph: Any, x: Tensor, stage: str) -> Run:
@@ -62,8 +64,7 @@ def run_snntorch(graph: Any, x: Tensor, stage: str) -> Run:
             module.init_hidden = True  # without it a neuron hands a pair to the next layer, which fails
             if stage == "set":
                 module.beta = torch.ones(())
-    replaced = {name: Meant(graph.nodes[name].v_threshold, 0) for name in neurons_of(graph)}
-    return by_steps(net, graph, x, replaced if stage == "meant" else {})
+    return by_steps(net, graph, x, stage)
 
 
 def run_spikingjelly(graph: Any, x: Tensor, stage: str) -> Run:
@@ -74,15 +75,12 @@ def run_spikingjelly(graph: Any, x: Tensor, stage: str) -> Run:
     for module in net.modules():
         if isinstance(module, neuron.IFNode) and stage == "set":
             module.v_reset = None  # soft reset
-    replaced = {name: Meant(graph.nodes[name].v_threshold, 0) for name in neurons_of(graph)}
-    for module in replaced.values():
-        module.stateful = True
-    return by_steps(net, graph, x, replaced if stage == "meant" else {})
+    return by_steps(net, graph, x, stage, stateful=True)
 
 
-def by_steps(net: Any, graph: Any, x: Tensor, replaced: dict[str, Meant]) -> Run:
+def by_steps(net: Any, graph: Any, x: Tensor, stage: str, **settings: Any) -> Run:
     """An importer whose graph takes one step at a time."""
-    seen = watch(net, graph, replaced)
+    seen = watch(net, graph, stage, **settings)
     state, outputs = None, []
     for step in x:
         answer = net(step) if state is None else net(step, state)
@@ -103,8 +101,7 @@ def run_sinabs(graph: Any, x: Tensor, stage: str) -> Run:
         for module in net.modules():
             if isinstance(module, sinabs.layers.IAFSqueeze):
                 module.min_v_mem, module.spike_fn = None, sinabs.activation.SingleSpike
-    replaced = {name: Meant(graph.nodes[name].v_threshold, batch) for name in neurons_of(graph)}
-    seen = watch(net, graph, replaced if stage == "meant" else {})
+    seen = watch(net, graph, stage, folded=batch)
     out = net(x.transpose(0, 1).flatten(0, 1))
     out = out[0] if isinstance(out, tuple) else out
 
@@ -116,25 +113,20 @@ def run_sinabs(graph: Any, x: Tensor, stage: str) -> Run:
 
 def topological(net: Any, graph: Any) -> list[Any]:
     """nirtorch 2.0 visits a graph depth first, so that a node may run before all that leads to it has run."""
-    waiting, order = list(net.execution_order), []
-    done: set[str] = set()
-    before = {name: {a for a, b in graph.edges if b == name} for name in graph.nodes}
-    while waiting:
-        ready = next(node for node in waiting if before[node.name] <= done)
-        waiting.remove(ready)
-        order.append(ready)
-        done.add(ready.name)
-    return order
+    nodes = {node.name: node for node in net.execution_order}
+    before = {name: [a for a, b in graph.edges if b == name] for name in nodes}
+    return [nodes[name] for name in TopologicalSorter(before).static_order()]
 
 
-def watch(net: Any, graph: Any, replaced: dict[str, Meant]) -> dict[str, list[Tensor]]:
-    """Note what every neuron module sends; with `replaced`, let another module do its work."""
+def watch(net: Any, graph: Any, stage: str, **settings: Any) -> dict[str, list[Tensor]]:
+    """Note what every neuron module sends; at the stage "meant" let `Meant`, with these settings, do its work."""
     seen: dict[str, list[Tensor]] = {}
     modules = dict(net.named_modules())
     for name in neurons_of(graph):
         module, seen[name] = modules[name], []
-        if name in replaced:
-            module.forward = replaced[name].forward
+        if stage == "meant":
+            threshold = torch.as_tensor(np.asarray(graph.nodes[name].v_threshold))
+            module.forward = Meant(threshold, **settings).forward
 
         def hook(_module: Any, _args: Any, output: Any, found: list[Tensor] = seen[name]) -> None:
             found.append((output[0] if isinstance(output, tuple) else output).detach())
@@ -155,23 +147,19 @@ def run(importer: str, make_graph: Callable[[], Any], x: Tensor, stage: str) -> 
         return RUNNERS[importer](make_graph(), x, stage)
 
 
-def tiny(layers: int = 1, branches: tuple[float, ...] = (1.0,)) -> Any:
-    """A chain of IF neurons; between them a sum of branches."""
-
-    def neuron() -> Any:
-        one = np.ones(1, np.float32)
-        return nir.IF(r=one, v_threshold=one.copy())
+def tiny(*layers: tuple[float, ...]) -> Any:
+    """A chain of IF neurons, one unless weights are given; before each of them a sum of branches with these weights."""
 
     def weight(w: float) -> Any:
         return nir.Affine(weight=np.full((1, 1), w, np.float32), bias=np.zeros(1, np.float32))
 
     nodes, edges, last = {"input": nir.Input(np.array([1]))}, [], "input"
-    for i in range(layers):
-        for j, w in enumerate(branches if i == layers - 1 else (1.0,)):
+    for i, branches in enumerate(layers or [(1.0,)]):
+        for j, w in enumerate(branches):
             nodes[f"w{i}_{j}"] = weight(w)
             edges += [(last, f"w{i}_{j}"), (f"w{i}_{j}", f"s{i}")]
-        nodes[f"s{i}"] = neuron()
         last = f"s{i}"
+        nodes[last] = nir.IF(r=np.ones(1, np.float32), v_threshold=np.ones(1, np.float32))
     nodes["end"], nodes["output"] = weight(1.0), nir.Output(np.array([1]))
     return nir.NIRGraph(nodes, [*edges, (last, "end"), ("end", "output")])
 
@@ -184,8 +172,8 @@ PROBES: dict[str, tuple[Callable[[], Any], list[float], list[int], str]] = {
     "several spikes": (tiny, [2.5], [1], "a neuron fires several times in one step"),
     "lost backlog": (tiny, [2.5, 0.1], [1, 1], "a potential still above the threshold does not fire in the next step"),
     "floor": (tiny, [-3.0, 3.5], [0, 0], "the potential is cut off below"),
-    "delay": (lambda: tiny(2, (1.5,)), [1.5], [1], "a layer sees its input a step late"),
-    "lost branches": (lambda: tiny(2, (0.5, 0.6)), [1.25], [1], "edges into one node are not all added up"),
+    "delay": (lambda: tiny((1.0,), (1.5,)), [1.5], [1], "a layer sees its input a step late"),
+    "lost branches": (lambda: tiny((1.0,), (0.5, 0.6)), [1.25], [1], "edges into one node are not all added up"),
 }
 
 
@@ -210,7 +198,8 @@ def main(importer: str, path: str, given: str, out: str) -> None:
     with np.load(given, allow_pickle=False) as data:
         x = torch.from_numpy(data["x"])
     arrays: dict[str, Any] = {}
-    report: dict[str, Any] = {"versions": versions(importer), "differences": {}, "errors": {}}
+    versions = {name: version(name) for name in (importer, "nir", "nirtorch", "torch")}
+    report: dict[str, Any] = {"versions": versions, "differences": {}, "errors": {}}
     for stage in STAGES:
         report["differences"][stage] = probe(importer, stage)
         try:
@@ -221,16 +210,9 @@ def main(importer: str, path: str, given: str, out: str) -> None:
             traceback.print_exc()
             continue
         arrays[f"{stage}/"] = output.float().numpy()
-        arrays.update(
-            {f"{stage}/{name}": spikes.clamp(-127, 127).to(torch.int8).numpy() for name, spikes in seen.items()}
-        )
+        for name, spikes in seen.items():
+            arrays[f"{stage}/{name}"] = spikes.clamp(-127, 127).to(torch.int8).numpy()
     np.savez(out, report=np.frombuffer(json.dumps(report).encode(), np.uint8), **arrays)
-
-
-def versions(importer: str) -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in (importer, "nir", "nirtorch", "torch")}
 
 
 if __name__ == "__main__":

@@ -33,11 +33,6 @@ class Moments:
         if batch is not None:
             self.parts.append((batch, *part))
 
-    def merge(self, other: Moments) -> None:
-        """Take in what another observer saw after us."""
-        if other.mean is not None and other.squares is not None:
-            self.add(other.count, other.mean, other.squares)
-
     def add(self, count: int, mean: Tensor, squares: Tensor) -> None:
         """Take in a part."""
         if self.mean is None or self.squares is None:
@@ -110,19 +105,6 @@ class Histogram:
         moved = torch.where(place < width, self.counts.gather(1, place.clamp_max(width - 1)), 0)
         below = self.counts.sum(1, keepdim=True) - moved.sum(1, keepdim=True)
         self.counts = torch.cat([below, moved], 1)
-
-    def merge(self, other: Histogram) -> None:
-        """Take in what another observer saw."""
-        if other.counts is None or other.largest is None:
-            return
-        self.bins = other.bins if self.counts is None else self.bins
-        self.raise_top(other.largest)
-        shifted = Histogram()
-        shifted.bins, shifted.top, shifted.counts, shifted.largest = other.bins, other.top, other.counts, other.largest
-        assert self.largest is not None and self.counts is not None
-        shifted.raise_top(self.largest)
-        self.counts = self.counts + shifted.counts
-        self.count += other.count
 
     def quantile(self, p: float) -> Tensor:
         """The value that a share p of all values does not exceed, per channel; 0 where it lies below the window."""
