@@ -24,9 +24,10 @@ SETTINGS = {field.name for field in dataclasses.fields(Neuron)} - {"lower", "upp
 OTHER: dict[str, Any] = {
     "coding": "rate",
     "num_levels": 3,
+    "burst": 2,
     "signed": False,
     "firing_boundary": 1.0,
-    "initial_potential": 0.25,
+    "initial_potential": 0.125,
 }
 X = torch.rand(4, 3)
 
