@@ -178,7 +178,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         if dataclasses.is_dataclass(parameter.annotation):
             groups[name] = parameter.annotation
-            parameters += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+            parameters += inspect.signature(groups[name], eval_str=True).parameters.values()
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 

@@ -24,7 +24,7 @@ from spikecast.graph.structure import Structure, flatten, unflatten
 
 _TENSOR = object()  # stands for a tensor among the leaves of an answer
 _ASSERTIONS = ("_assert", "sym_constrain_range", "_check")
-_SIZE_NAMES = {function: name for name, function in SIZE_OPS.items()}
+_SIZE_NAMES: dict[Any, str] = {function: name for name, function in SIZE_OPS.items()}
 _SIZE_NAMES |= {getattr(torch, f"sym_{name}"): f"size.{name}" for name in ("int", "float", "max", "min", "sqrt")}
 
 
