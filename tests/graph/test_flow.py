@@ -12,7 +12,7 @@ import torch
 from spikecast.graph.flow import Operand
 from spikecast.graph.program import NEURON, Input, Meta, Node, Program, Ref
 from spikecast.graph.roles import Role
-from spikecast.measure.energy.wiring import wiring
+from spikecast.network.counting.wiring import wiring
 
 X, A, B = Ref("x"), Ref("a"), Ref("b")
 

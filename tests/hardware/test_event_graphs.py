@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from spikecast import convert
 from spikecast.hardware.events.simulator import Simulator
-from spikecast.measure.energy.tally import Tally
-from spikecast.measure.run import metered_run
+from spikecast.network.counting.meter import metered_run
+from spikecast.network.counting.tally import Tally
 from tests.nets import Blocks
 from tests.strategies import LINEAR_RECIPES, configs
 

@@ -18,8 +18,8 @@ from spikecast.hardware.events.simulator import Simulator, totals
 from spikecast.hardware.events.stream import COLUMNS
 from spikecast.hardware.events.tables import Table, table_of
 from spikecast.measure import energy
-from spikecast.measure.energy.tally import Tally
-from spikecast.measure.run import metered_run
+from spikecast.network.counting.meter import metered_run
+from spikecast.network.counting.tally import Tally
 from tests.nets import COUNTED, Net, sparse
 
 T = 12

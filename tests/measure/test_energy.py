@@ -12,8 +12,8 @@ import spikecast
 from spikecast import Config
 from spikecast.errors import ConfigError, DataError
 from spikecast.measure import Costs, Energy, energy
-from spikecast.measure.energy.tally import Line, Tally
-from spikecast.measure.run import metered_run
+from spikecast.network.counting.meter import metered_run
+from spikecast.network.counting.tally import Line, Tally
 
 T = 4
 

@@ -13,10 +13,9 @@ import spikecast
 from spikecast import Config
 from spikecast.graph.program import NEURON, Node, Ref, refs, replace_refs, resolve
 from spikecast.graph.roles import Role, matmul_operands
-from spikecast.measure.energy.meter import Meter
-from spikecast.measure.energy.tally import Tally
-from spikecast.measure.run import metered_run
 from spikecast.network.chunks import run_in_chunks
+from spikecast.network.counting.meter import Meter, metered_run
+from spikecast.network.counting.tally import Tally
 from spikecast.network.states import NeuronStates
 from tests.nets import COUNTED, sparse
 

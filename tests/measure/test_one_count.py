@@ -18,7 +18,7 @@ from spikecast.errors import ConfigError, ModelError
 from spikecast.experiments.compare import compare
 from spikecast.experiments.sweep import sweep_of
 from spikecast.measure import Energy, evaluate
-from spikecast.measure.energy.tally import Tally
+from spikecast.network.counting.tally import Tally
 from spikecast.network.report import Report
 from spikecast.page import ReportData, build
 

@@ -178,7 +178,9 @@ def test_record(name, cnn) -> None:
         held = torch.zeros_like(estimates[0])
         for t in range(1, 10):
             predicted = held if snn.config.coding == "differential" else held * (t - 1) / t
-            held = (predicted + level_value(levels[t - 1], torch.float64).sum(0) * theta / t).clamp(bounds.lower, bounds.upper)
+            held = (predicted + level_value(levels[t - 1], torch.float64).sum(0) * theta / t).clamp(
+                bounds.lower, bounds.upper
+            )
             assert torch.allclose(held, estimates[t - 1], atol=1e-9)
     last = recorded[list(snn.sites)[-1]].estimates
     assert torch.allclose(model.head(last.mean((3, 4))), snn.run(x, num_steps=9), atol=1e-9)

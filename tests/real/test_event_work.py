@@ -12,8 +12,8 @@ import spikecast
 from spikecast import Config
 from spikecast.hardware import record_events
 from spikecast.hardware.events.simulator import Simulator, totals
-from spikecast.measure.energy.tally import Tally
-from spikecast.measure.run import metered_run
+from spikecast.network.counting.meter import metered_run
+from spikecast.network.counting.tally import Tally
 from tests.nets import relative
 
 T = 8

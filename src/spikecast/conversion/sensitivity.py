@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from spikecast.conversion.channels import by_channel, channel_axes
 from spikecast.config import Config
+from spikecast.conversion.channels import by_channel, channel_axes
 from spikecast.graph.execute.observer import Observer
 from spikecast.network.plan import Site
 from spikecast.network.spiking import SpikingNetwork

@@ -1,4 +1,4 @@
-"""How many products one spike of a site takes part in, in the mean over its neurons: exact at borders, moves followed."""
+"""How many products a spike of each site takes part in, in the mean over its neurons: exact at borders."""
 
 from __future__ import annotations
 

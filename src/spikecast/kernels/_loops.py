@@ -8,55 +8,21 @@ the bits are the same. Flags are types: an argument that is None takes its branc
 # (what stands here is compiled by Numba, by its rules for types)
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
 from numba import prange, types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
-f32 = np.float32
-i32 = np.int32
+from spikecast.kernels._counts import count, count_held
+from spikecast.kernels._memory import INPUT, OUTPUT, SCALES, SIZE, STATE, block, compiled, f32, i32
+
 MAGNITUDE = i32(0x7FFFFFFF)
 SIGN = i32(-0x80000000)
 HALF_MANTISSA = i32(0x400000)
 EXPONENT = i32(0x7F800000)  # also the bits of inf: a larger magnitude is NaN
 SIGNED_EXPONENT = i32(-0x800000)
 ONE = i32(0x3F800000)
-
-# Rows of a geometry: sizes of the outer axes, then the strides along them of
-SIZE, INPUT, OUTPUT, STATE, SCALES, FAN_OUT = range(6)
-
-
-def compiled(**options: Any) -> Callable[[Any], Any]:
-    """`numba.njit` kept on disk, unless there is nowhere to write."""
-
-    def decorate(function: Any) -> Any:
-        try:
-            return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-        except RuntimeError:  # no locator available: a read-only installation and home
-            return numba.njit(nogil=True, error_model="numpy", **options)(function)
-
-    return decorate
-
-
-@intrinsic
-def pointer(_context: Any, address: Any, offset: Any, sample: Any) -> Any:
-    """A pointer to element `offset` of what lies at an address, all elements being like `sample`."""
-
-    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        first = builder.inttoptr(args[0], ir.PointerType(context.get_value_type(sample)))
-        return builder.gep(first, [args[1]])
-
-    return types.CPointer(sample)(types.int64, types.int64, sample), generate
-
-
-@compiled()
-def block(address, offset, length, sample):
-    """`length` numbers like `sample` from element `offset` on, as an array."""
-    return numba.carray(pointer(address, offset, sample), (length,))
 
 
 def at(values: Any, i: int) -> Any:
@@ -185,45 +151,6 @@ def to_levels(pulses, levels):
 
 
 @compiled()
-def count_weighted(pulses, fan_out):
-    """The fan-outs of the neurons that fired, summed."""
-    total = np.int64(0)
-    for i in range(pulses.size):
-        total += fan_out[i] if pulses[i] != 0 else np.int64(0)
-    return total
-
-
-@compiled()
-def count_along(values, address, first, p, size, inside):
-    """Add one to the count of each value that is not zero, the first being neuron p on the way (`layout.Walk`)."""
-    stretch = size if inside == 1 else inside  # values that share a count, or whose counts lie side by side
-    i = 0
-    while i < values.size:
-        n = min(stretch - (p + i) % stretch, values.size - i)
-        at = first + (p + i) // (size * inside) * inside + (p + i) % inside
-        if inside == 1:
-            block(address, at, 1, i32(0))[0] += count_all(values[i : i + n])
-        else:
-            add_each(values[i : i + n], block(address, at, n, i32(0)))
-        i += n
-
-
-@compiled()
-def add_each(values, counts):
-    for i in range(values.size):
-        counts[i] += i32(values[i] != 0)
-
-
-@compiled()
-def count_all(values):
-    """How many values of a block are not zero."""
-    total = i32(0)
-    for i in range(values.size):
-        total += i32(values[i] != 0)
-    return total
-
-
-@compiled()
 def widen(bits, out, is_float16):
     """Halves, given as their bits, as float32."""
     if is_float16:
@@ -318,27 +245,6 @@ def locate(row, geometry, offsets):
 
 
 @compiled()
-def count(pulses, j, k, worker, offsets, part, p, counting):
-    """Add a block's pulses number j of step k to what this worker counted; p is its first neuron's number on the way."""
-    fan_out, fan_stride, totals, along, _, size, inside, places, num_steps, burst = counting
-    weights = block(fan_out, offsets[FAN_OUT] + part * fan_stride, pulses.size, np.int64(0))
-    sums = block(totals, (burst + 1) * (worker * num_steps + k), burst + 1, np.int64(0))
-    number = np.int64(count_all(pulses))
-    sums[j] += number
-    sums[burst] += number * weights[0] if fan_stride == 0 else count_weighted(pulses, weights)
-    if along != 0:
-        count_along(pulses, along, (worker * num_steps + k) * places, p, size, inside)
-
-
-@compiled()
-def count_held(estimates, k, worker, p, counting):
-    """The same for the estimates after step k that are not zero."""
-    _, _, _, _, held, size, inside, places, num_steps, _ = counting
-    if held != 0:
-        count_along(estimates, held, (worker * num_steps + k) * places, p, size, inside)
-
-
-@compiled()
 def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, burst):
     """All steps of a range of units, a unit being a row or the part of a long one that fits the cache."""
     num_steps, start, input_step, output_step, run, length, num_scales = layout
@@ -429,5 +335,7 @@ def spread(workers, num_units, layout, places, geometry, neuron, lower, upper, v
     for i in prange(workers):
         me = np.int64(i)
         units = (me * num_units // workers, (me + 1) * num_units // workers)
-        found[i] = work(me, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, burst)
+        found[i] = work(
+            me, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, burst
+        )
     return found.any()

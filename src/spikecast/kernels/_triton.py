@@ -54,8 +54,8 @@ def room(distance, sent, t, inverse, tolerance):
 @triton.jit
 def fire(m, sent, predicted, t, scales, neuron, signed: tl.constexpr):
     """One pulse: its bits, and those of |u|; above inf's, a potential is NaN. `sent` is what the burst sent before."""
-    threshold, to_level, inverse = scales
-    smallest, tolerance, potential, lower, upper = neuron
+    _, to_level, inverse = scales
+    smallest, tolerance, _, lower, upper = neuron
     bits = (m * to_level).to(tl.int32, bitcast=True)
     magnitude = bits & MAGNITUDE
     negative = bits < 0
@@ -75,7 +75,7 @@ def fire(m, sent, predicted, t, scales, neuron, signed: tl.constexpr):
 @triton.jit
 def received(sent, predicted, unit, neuron):
     """The estimate once a burst has arrived, without the tolerance by which it may have overshot."""
-    smallest, tolerance, potential, lower, upper = neuron
+    _, _, _, lower, upper = neuron
     estimate = sent * unit + predicted
     if lower is not None:
         estimate = tl.where(estimate < lower, lower, estimate)

@@ -191,7 +191,5 @@ def in_place(counts: Tensor, way: Walk, inner: Shape, axis: int) -> Tensor:
 
 def empty_levels(outputs: Tensor, burst: int) -> Tensor:
     """Room for levels [T, burst, ...], all silent; the pulses of one number lie in memory as the outputs do."""
-    levels = outputs.new_empty_strided(
-        (burst, *outputs.shape), (outputs.numel(), *outputs.stride()), dtype=torch.int8
-    )
+    levels = outputs.new_empty_strided((burst, *outputs.shape), (outputs.numel(), *outputs.stride()), dtype=torch.int8)
     return (levels.zero_() if burst > 1 else levels).movedim(0, 1)

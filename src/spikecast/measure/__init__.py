@@ -2,7 +2,7 @@
 
 from spikecast.costs import Costs
 from spikecast.measure.agreement import Agreement, agreement
-from spikecast.measure.energy.figures import Energy, energy
 from spikecast.measure.evaluate import Evaluation, Evaluator, evaluate
+from spikecast.measure.figures import Energy, energy
 
 __all__ = ["Agreement", "Costs", "Energy", "Evaluation", "Evaluator", "agreement", "energy", "evaluate"]

@@ -13,12 +13,12 @@ from torch import nn
 from spikecast.batches import Binder, InputFunction, calls
 from spikecast.costs import Costs, costs_named
 from spikecast.errors import DataError
-from spikecast.measure.energy.figures import Energy
-from spikecast.measure.energy.tally import Tally
-from spikecast.measure.run import metered_run
+from spikecast.measure.figures import Energy
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.answers import at_step
 from spikecast.network.base import Network
+from spikecast.network.counting.meter import metered_run
+from spikecast.network.counting.tally import Tally
 from spikecast.text import columns, si
 
 TARGETS = ("label", "labels", "target", "targets")

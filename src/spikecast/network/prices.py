@@ -14,9 +14,9 @@ def spike_prices(
 ) -> dict[str, float]:
     """The price of a spike of every site: the accumulates it causes, over the multiply-accumulates of the ANN.
 
-    A product of activations is paid for with the partner's spikes: `pulses` says how many a neuron of each site sends in
-    all steps, one unless given. From the second step on a spike also meets what the partner holds already. An averaged
-    spike is charged as the spike it is.
+    A product of activations is paid for with the partner's spikes: `pulses` says how many a neuron of each site sends
+    in all steps, one unless given. From the second step on a spike also meets what the partner holds already. An
+    averaged spike is charged as the spike it is.
     """
     flow = program.flow
     whole = costs.multiply * max(sum(flow.macs.values()), 1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Recorded(NamedTuple):
-    """What one site did: its estimates [T, ...], and the signed levels [T, burst, ...] it fired (0 silent, ±1 largest)."""
+    """What one site did: estimates [T, ...], and the signed levels [T, burst, ...] it fired (0 silent, ±1 largest)."""
 
     estimates: Tensor
     levels: Tensor

@@ -11,7 +11,7 @@ from importlib.resources import files
 from string import Template
 
 from spikecast._version import __version__
-from spikecast.measure.energy.figures import NOT_COUNTED
+from spikecast.measure.figures import NOT_COUNTED
 from spikecast.page.data import NetworkData, ReportData
 from spikecast.text import si
 

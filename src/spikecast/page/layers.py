@@ -5,7 +5,7 @@ from __future__ import annotations
 from spikecast.costs import COSTS
 from spikecast.graph.program import NEURON
 from spikecast.measure.agreement import Agreement
-from spikecast.measure.energy.figures import Energy
+from spikecast.measure.figures import Energy
 from spikecast.network.base import Network
 from spikecast.page.data import Layer
 from spikecast.page.drawing import kind_of, short

@@ -1,7 +1,7 @@
 """A spiking neuron: it sends its receivers the nearest levels of what they are still missing (Thm 4.4).
 
-The paper's neuron sends one spike a step. With bursts it sends up to `burst` of them, each the nearest level of what the
-ones before have left over.
+The paper's neuron sends one spike a step. With bursts it sends up to `burst` of them, each the nearest level of what
+the ones before have left over.
 
 The value view (`encode`) has one state, the estimate r_out its receivers hold. The spike view (`spike_step`) keeps
 the paper's potentials and exchanges signals, as a chip would. They agree step by step.
@@ -115,9 +115,9 @@ def step(value: Tensor, estimate: Tensor, t: int, scales: firing.Scales, neuron:
 def fire(potential: Tensor, predicted: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> tuple[Tensor, Tensor]:
     """The pulses [burst, ...] of one step in units of θ, and what is left of the potential m[t] after them.
 
-    Each is the power of two nearest to what is left, or the largest that keeps the estimate in the interval, or 0; after
-    the first 0 a neuron is silent. The paper's equations leave the interval out; without it negative inputs leak
-    through a ReLU.
+    Each is the power of two nearest to what is left, or the largest that keeps the estimate in the interval, or 0;
+    after the first 0 a neuron is silent. The paper's equations leave the interval out; without it negative inputs
+    leak through a ReLU.
     """
     sent = torch.zeros_like(potential)  # a sum of few powers of two: exact
     pulses = potential.new_empty((neuron.burst, *potential.shape))
@@ -175,9 +175,10 @@ def rest_state(rest_in: Tensor, neuron: Neuron, threshold: Tensor) -> SpikeState
 def spike_step(
     signal_in: Tensor, state: SpikeState, t: int, threshold: Tensor, neuron: Neuron
 ) -> tuple[Tensor, SpikeState]:
-    """One step of the spike view by the paper's recurrences (Thm 4.4): the signal x_in[t] gives the pulses [burst, ...].
+    """One step of the spike view: the signal x_in[t] gives the pulses [burst, ...], by the recurrences of Thm 4.4.
 
-    They are in units of θ; their sum times θ is the signal x_out[t]. The potentials are redundant, v[t] = t·m_r[t+1] + v₀·θ; rate coding has no m_r.
+    They are in units of θ; their sum times θ is the signal x_out[t]. The potentials are redundant,
+    v[t] = t·m_r[t+1] + v₀·θ; rate coding has no m_r.
     """
     scales = firing.scales_of(threshold, neuron.firing_boundary, signal_in.dtype)
     differential = neuron.coding == "differential"

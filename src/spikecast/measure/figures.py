@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from spikecast.batches import InputFunction
 from spikecast.costs import Costs, costs_named
-from spikecast.measure.energy.tally import Line, Tally
-from spikecast.measure.run import bound_calls, metered_run
+from spikecast.measure.run import bound_calls
 from spikecast.network.base import Network
+from spikecast.network.counting.meter import metered_run
+from spikecast.network.counting.tally import Tally
 from spikecast.text import columns, si
 
 NOT_COUNTED = "not counted"  # in place of a figure that would leave out products
@@ -41,20 +41,17 @@ class Energy:
     @property
     def macs(self) -> int:
         """Products of the ANN, of all samples, as far as they are counted."""
-        return sum(int(line["dense"].sum()) for line in self.tally.lines.values())
+        return self.tally.macs
 
     @property
     def snn(self) -> list[float]:
         """Joules of the spiking network for one sample, up to and with each step."""
-        total = torch.stack([self._picojoules(line) for line in self.tally.lines.values()]).sum(0)
-        return [float(x) * 1e-12 / self.tally.samples for x in total.cumsum(0)]
+        return [float(x) * 1e-12 / self.tally.samples for x in self.tally.picojoules(self.costs).cumsum(0)]
 
     @property
     def ratio(self) -> list[float] | None:
         """Energy of the spiking network over the ANN's, up to and with each step; None where the ANN's is unknown."""
-        if self.tally.uncounted or not self.ann:
-            return None
-        return [snn / self.ann for snn in self.snn]
+        return self.tally.ratio(self.costs)
 
     def ratio_text(self, t: int) -> str:
         """The ratio after t steps, as tables show it."""
@@ -74,7 +71,9 @@ class Energy:
     @property
     def accumulates(self) -> list[int]:
         """Accumulates of all weighted ops and samples, at each step, as the costs count them."""
-        return [int(x) for x in torch.stack([self._accumulates(line) for line in self.tally.lines.values()]).sum(0)]
+        steps = self.tally.num_steps
+        each = [line.accumulates(self.costs, steps) for line in self.tally.lines.values()]
+        return [int(x) for x in torch.stack(each).sum(0)]
 
     @property
     def spikes_per_neuron(self) -> list[float]:
@@ -83,31 +82,12 @@ class Energy:
         neurons = sum(int(line["neurons"][0]) for line in self.tally.lines.values())
         return [float(x) / max(neurons, 1) for x in fired.cumsum(0)]
 
-    def _accumulates(self, line: Line) -> Tensor:
-        c = self.costs
-        events = line["spikes"] if c.averaged_as_spikes else line["events"]
-        pairs = line["two"] if c.two_products else line["events"]
-        own = pairs if "two" in line.columns else events
-        own = own + (0 if c.analog_as_multiply else line["analog"])
-        return own.expand(self.tally.num_steps)
-
-    def _picojoules(self, line: Line) -> Tensor:
-        c = self.costs
-        events = self._accumulates(line).double()
-        multiplied = line["analog"].double() if c.analog_as_multiply else torch.zeros(1)
-        return (
-            events * (c.accumulate + c.weight)
-            + multiplied * (c.multiply + c.weight)
-            + line["updates"] * c.update
-            + line["graded"] * c.graded
-            + line["biases"] * c.bias
-        )
-
     def rows(self) -> list[dict[str, Any]]:
         """One row for each op and site."""
         found = []
         for name, line in self.tally.lines.items():
-            own = [float(x) * 1e-12 / self.tally.samples for x in self._picojoules(line)]
+            steps = self.tally.num_steps
+            own = [float(x) * 1e-12 / self.tally.samples for x in line.picojoules(self.costs, steps)]
             is_site = "neurons" in line.columns
             neurons = int(line["neurons"][0]) if is_site else 0
             found.append(
@@ -116,7 +96,7 @@ class Energy:
                     "scope": line.scope,
                     "target": line.target,
                     "macs": None if name in self.tally.uncounted else int(line["dense"].sum()),
-                    "accumulates": self._accumulates(line).tolist(),
+                    "accumulates": line.accumulates(self.costs, steps).tolist(),
                     "joules": own,
                     "firing_rate": [int(x) / max(neurons, 1) for x in line["fired"]] if is_site else None,
                 }

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from spikecast.costs import Costs
 from spikecast.graph.program import Node
 
 # dense       products the ANN computes, noted at the first step
@@ -35,6 +36,25 @@ class Line:
     def __getitem__(self, column: Column) -> Tensor:
         return torch.tensor(self.columns.get(column, [0]))
 
+    def accumulates(self, costs: Costs, num_steps: int) -> Tensor:
+        """Accumulates at each step, as the costs count them."""
+        events = self["spikes"] if costs.averaged_as_spikes else self["events"]
+        pairs = self["two"] if costs.two_products else self["events"]
+        own = pairs if "two" in self.columns else events
+        own = own + (0 if costs.analog_as_multiply else self["analog"])
+        return own.expand(num_steps)
+
+    def picojoules(self, costs: Costs, num_steps: int) -> Tensor:
+        """What is paid at each step."""
+        multiplied = self["analog"].double() if costs.analog_as_multiply else torch.zeros(1)
+        return (
+            self.accumulates(costs, num_steps).double() * (costs.accumulate + costs.weight)
+            + multiplied * (costs.multiply + costs.weight)
+            + self["updates"] * costs.update
+            + self["graded"] * costs.graded
+            + self["biases"] * costs.bias
+        )
+
 
 @dataclass
 class Tally:
@@ -55,6 +75,22 @@ class Tally:
     def note_uncounted(self, prefix: str, nodes: Iterable[Node]) -> None:
         """Remember ops that a ratio would leave out."""
         self.uncounted.update((prefix + node.name, node.op) for node in nodes)
+
+    @property
+    def macs(self) -> int:
+        """Products of the ANN, of all samples, as far as they are counted."""
+        return sum(int(line["dense"].sum()) for line in self.lines.values())
+
+    def picojoules(self, costs: Costs) -> Tensor:
+        """What all ops and sites pay at each step, of all samples."""
+        return torch.stack([line.picojoules(costs, self.num_steps) for line in self.lines.values()]).sum(0)
+
+    def ratio(self, costs: Costs) -> list[float] | None:
+        """Energy over the ANN's, up to and with each step; None where the ANN's is unknown."""
+        ann = costs.multiply * self.macs
+        if self.uncounted or not ann:
+            return None
+        return [float(x) / ann for x in self.picojoules(costs).cumsum(0)]
 
     def merge(self, other: Tally) -> None:
         """Add what was counted elsewhere."""

@@ -2,8 +2,9 @@
 
 Spikes that a weighted op reads straight from a neuron are counted by the kernel that makes them. Spikes that are moved
 or averaged on the way are followed: the same ops move a tensor that says how many spikes each entry came from, one for
-the first spikes of a burst, one for the second ones, and so on. What any of those reach is one event for each: an entry
-that is averaged costs as many events as the fullest neuron of its window has spikes. No convolution is run to count, and no matrix product but one of a kind that `graph.fanout` does not know.
+the first spikes of a burst, one for the second ones, and so on. What any of those reach is one event for each, so an
+averaged entry costs as many events as the fullest neuron of its window has spikes. No convolution is run to count, and
+no matrix product but one of a kind that `graph.fanout` does not know.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from spikecast.batches import Call, samples_in
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.fanout import UNIFORM, all_arguments
 from spikecast.graph.flow import Operand
 from spikecast.graph.program import NEURON, Node, Ref, resolve
 from spikecast.graph.roles import ADDED
-from spikecast.kernels import Count, Counts, Encoded, encode
 from spikecast.graph.spread import spread
-from spikecast.measure.energy.tally import Column, Tally
-from spikecast.measure.energy.wiring import summed_axis, wiring
+from spikecast.kernels import Count, Counts, Encoded, encode
+from spikecast.network.base import Network
+from spikecast.network.counting.tally import Column, Tally
+from spikecast.network.counting.wiring import summed_axis, wiring
 from spikecast.network.states import NeuronStates
 from spikecast.theory.coding import signal_between
 
@@ -224,6 +227,13 @@ class Meter(NeuronStates):
 
         out = self._steps(node.name, resolve(node.target)(*all_arguments(node, ones)))
         return out.double().reshape(len(out), -1).sum(1).round().long()
+
+
+@torch.no_grad()
+def metered_run(network: Network, call: Call, tally: Tally) -> Any:
+    """The answers after each step, as `run` gives them; what was done is added to the tally."""
+    tally.samples += samples_in(call, network.batch_axis)
+    return network.run_with(call, tally.num_steps, lambda part, execution: Meter(part, execution, tally))
 
 
 def _is_float(value: Any) -> bool:
