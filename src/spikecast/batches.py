@@ -21,6 +21,7 @@ from spikecast.graph.structure import Structure, flatten, unflatten
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 InputFunction = Callable[[Any], Any]
+TARGETS = ("label", "labels", "target", "targets")  # keys of a batch that hold what is asked for
 
 
 class Binder:
@@ -44,6 +45,7 @@ class Binder:
         self.open_ended, self.any_name = open_ended, any_name
         self.like = like  # a weight: batches must have its device and type
         self.dropped: set[str] = set()
+        self.labelled = False  # whether a label of whole numbers came along
 
     @classmethod
     def of_model(cls, model: nn.Module, inputs: InputFunction | None = None) -> Binder:
@@ -91,6 +93,7 @@ class Binder:
                 return (), dict(chosen)
             return (tuple(chosen) if isinstance(chosen, tuple) else (chosen,)), {}
         if self._has_label(batch):
+            self.labelled |= _is_label(batch[1])
             batch = batch[0]
         if isinstance(batch, Mapping):
             return (), self._by_name(batch)
@@ -121,6 +124,7 @@ class Binder:
     def _by_name(self, batch: Mapping[Any, Any]) -> dict[str, Any]:
         found = {str(k): v for k, v in batch.items() if self.any_name or k in self.known}
         self.dropped |= {str(k) for k in batch} - set(found)
+        self.labelled |= any(k in TARGETS and _is_label(v) for k, v in batch.items())
         missing = [name for name in (*self.required, *self.required_names) if name not in found]
         if missing:
             raise DataError(
@@ -134,6 +138,7 @@ class Binder:
         if self.open_ended or len(batch) == need:
             return batch
         if len(batch) == need + 1 and need > 0:
+            self.labelled |= _is_label(batch[need])
             return batch[:need]
         raise DataError(
             f"a batch has {len(batch)} items, {self.name}.forward takes {need} "

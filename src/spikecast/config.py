@@ -15,6 +15,7 @@ from spikecast.errors import ConfigError
 Coding = Literal["differential", "rate"]
 Method = Literal["auto", "iteration", "iteration_paper", "quantile", "search"]
 Granularity = Literal["layer", "channel", "neuron", "dim1"]
+Output = Literal["auto", "logits", "values"]
 
 MAX_LEVELS = 14  # 0.75 / 2**13 is the smallest boundary that is still a normal float16
 MAX_BURST = 14
@@ -50,6 +51,13 @@ class Config:
     encode_input       True: the network's analog input is sent as spikes too
     quantile           p of the quantile method, and of the starting point of search
     search_penalty     λ of search: what one spike per neuron costs in squared relative error
+    energy_budget      share of the ANN's energy that num_steps steps may cost: levels, bursts and thresholds of each
+                       site are chosen so that the answers suffer least
+    budget_costs       the costs that the budget is counted in: paper, honest or full
+    fidelity           how far the answers may be from the ANN's after num_steps steps, at the least energy: nats per
+                       answer where they are scores of classes, else their squared relative error
+    output             what the answers are: logits (scores of classes), values, or auto: logits where the batches carry
+                       whole numbers as labels
     firing_boundary    b: level λ fires from b·λ on
     initial_potential  v₀ as a fraction of the threshold
     overrides          {site name pattern: {field: value} or None}; None leaves the site analog; the last match wins
@@ -67,6 +75,10 @@ class Config:
     encode_input: bool = False
     quantile: float = 0.999
     search_penalty: float = 0.0
+    energy_budget: float | None = None
+    budget_costs: str = "paper"
+    fidelity: float | None = None
+    output: Output = "auto"
     firing_boundary: float = 0.75
     initial_potential: float = 0.0
     overrides: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -82,6 +94,8 @@ class Config:
         _real("threshold_scale", self.threshold_scale, 0.0, 1e6, open_low=True)
         _real("quantile", self.quantile, 0.0, 1.0, open_low=True)
         _real("search_penalty", self.search_penalty, 0.0, 1e6)
+        _one_of("output", self.output, get_args(Output))
+        self._check_goal()
         _real("firing_boundary", self.firing_boundary, 0.5, 1.0, open_low=True)
         _real("initial_potential", self.initial_potential, -1.0, 1.0)
         _whole("seed", self.seed, 0, 2**63 - 1)
@@ -104,6 +118,23 @@ class Config:
                 "scale; leave threshold_scale at 1.0, or take another method"
             )
         self._check_overrides()
+
+    def _check_goal(self) -> None:
+        goals = {name: value for name in ("energy_budget", "fidelity") if (value := getattr(self, name)) is not None}
+        for name, value in goals.items():
+            _real(name, value, 0.0, 1e6, open_low=True)
+            if self.thresholds not in ("auto", "search"):
+                raise ConfigError(
+                    f"{name}={value} with thresholds={self.thresholds!r}: a goal chooses the thresholds; "
+                    "leave them at 'auto' or 'search'"
+                )
+        if len(goals) > 1:
+            raise ConfigError("energy_budget and fidelity are two goals; give one of them")
+
+    @property
+    def has_goal(self) -> bool:
+        """Whether levels, bursts and thresholds are chosen for an energy or a fidelity."""
+        return self.energy_budget is not None or self.fidelity is not None
 
     def _check_overrides(self) -> None:
         if not isinstance(self.overrides, Mapping):

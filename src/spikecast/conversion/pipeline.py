@@ -12,11 +12,13 @@ from torch import nn
 
 from spikecast.batches import Binder, Call, InputFunction, calls, check_model, first_samples, joined, samples_in
 from spikecast.config import Config
+from spikecast.conversion.allocate import allocate
 from spikecast.conversion.calibrate import Calibration
 from spikecast.conversion.prepare import prepare
 from spikecast.conversion.regions import allow_recapture, prepare_regions
 from spikecast.conversion.search import SAMPLES, search_thresholds
-from spikecast.conversion.shared import same_everywhere, shared_out
+from spikecast.conversion.sensitivity import Answer
+from spikecast.conversion.shared import same_everywhere, same_neurons, shared_out
 from spikecast.errors import ConfigError
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
@@ -78,14 +80,14 @@ def convert(
             network = prepare(model, first, config, strict=strict)
         else:
             network = prepare_regions(model, first, config, regions, strict=strict)
-        calibrate(network, chain([first], bound))
+        calibrate(network, chain([first], bound), binder)
     network.inputs = inputs
     if binder.dropped:
         network.add_note(binder.dropped_note)
     return network
 
 
-def calibrate(network: Network, bound: Iterable[Call]) -> None:
+def calibrate(network: Network, bound: Iterable[Call], binder: Binder) -> None:
     """Give a network its thresholds: from a pass of the ANN over all calls, and a search on the first samples."""
     calibration, few = Calibration(network.sites, network.config), _Few(network.batch_axis)
     for call, is_ours in shared_out(bound, calibration):
@@ -94,9 +96,21 @@ def calibrate(network: Network, bound: Iterable[Call]) -> None:
         few.add(call)
     thresholds = calibration.thresholds()
     network.set_thresholds(thresholds)
-    search_thresholds(network, few.call, thresholds, calibration.wants_search)
+    if network.config.has_goal:
+        allocate(network, few.call, thresholds, _answer(network.config, binder))
+        thresholds = network.thresholds
+        same_neurons(network)
+    else:
+        search_thresholds(network, few.call, thresholds, calibration.wants_search)
     same_everywhere(thresholds)
     network.set_thresholds(thresholds)
+
+
+def _answer(config: Config, binder: Binder) -> Answer:
+    """What the answers are; scores of classes where the batches say so by their labels."""
+    if config.output != "auto":
+        return config.output
+    return "logits" if binder.labelled else "values"
 
 
 class _Few:

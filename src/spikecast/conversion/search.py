@@ -11,8 +11,9 @@ be mended here, and a score that counts it rewards neurons for sending less.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from spikecast.graph.execute.observer import Observer
 from spikecast.kernels import encode
 from spikecast.network.base import Network
 from spikecast.network.plan import Site
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.theory.neuron import Neuron
 
 SAMPLES = 32
@@ -57,21 +59,50 @@ class Search(Observer):
         own = self.config.at(site.name)
         assert own is not None
         axes = channel_axes(site, own.granularity)
-        steps = _thinned(steps, axes, site.meta.batch_axis, self.config.seed)
-        exact = site.exact(steps)
-        power = _sum_of_squares(_late(exact), axes)
+        steps = thinned(steps, axes, site.meta.batch_axis, self.config.seed)
+        power = _sum_of_squares(_late(site.exact(steps)), axes)
         power = power.clamp_min(float(power.mean()) * FLOOR).clamp_min(torch.finfo(torch.float32).tiny)
-        scores = []
-        for scale in SCALES:
-            out = encode(steps, start * scale, neuron, want_levels=own.search_penalty > 0)
-            score = _sum_of_squares(_late(out.estimates), axes, minus=_late(exact)) / power
-            if out.levels is not None:
-                fired = torch.stack([by_channel((levels != 0).sum(0).float(), axes).mean(1) for levels in out.levels])
-                score = score + own.search_penalty * fired.sum(0)
-            scores.append(score)
-        table = torch.stack(scores)
-        first = (table <= table.amin(0) + TIE).int().argmax(0)  # of equals, the largest threshold
-        return start * torch.tensor(SCALES, dtype=start.dtype, device=start.device)[first].reshape(start.shape)
+        trial = tried(site, axes, neuron, steps, start, count=own.search_penalty > 0)
+        scores = trial.error / power
+        if own.search_penalty > 0:
+            scores = scores + own.search_penalty * trial.pulses
+        return scaled(start, scores)
+
+
+class Trial(NamedTuple):
+    """What a neuron did at each scale of its threshold, [scales, channels]: squared error and spikes, of an entry."""
+
+    error: Tensor
+    pulses: Tensor
+
+
+def tried(
+    site: Site,
+    axes: tuple[int, ...],
+    neuron: Neuron,
+    steps: Tensor,
+    start: Tensor,
+    *,
+    count: bool = True,
+    last_only: bool = False,
+) -> Trial:
+    """The steps through the neuron at each scale of a starting threshold; errors are against an exact neuron."""
+    exact = site.exact(steps)
+    errors, pulses = [], []
+    for scale in SCALES:
+        out = encode(steps, start * scale, neuron, want_levels=count)
+        seen, wanted = (x[-1:] if last_only else _late(x) for x in (out.estimates, exact))
+        errors.append(_sum_of_squares(seen, axes, minus=wanted))
+        if out.levels is not None:
+            fired = [by_channel((levels != 0).sum(0).float(), axes).mean(1) for levels in out.levels]
+            pulses.append(torch.stack(fired).sum(0))
+    return Trial(torch.stack(errors), torch.stack(pulses) if count else torch.empty(0))
+
+
+def scaled(start: Tensor, scores: Tensor, tie: float = TIE) -> Tensor:
+    """The start times the scale of the least score, channel by channel; of equals, the largest."""
+    first = (scores <= scores.amin(0) + tie).int().argmax(0)
+    return start * torch.tensor(SCALES, dtype=start.dtype, device=start.device)[first].reshape(start.shape)
 
 
 def _late(steps: Tensor) -> Tensor:
@@ -86,7 +117,7 @@ def _sum_of_squares(steps: Tensor, axes: tuple[int, ...], minus: Tensor | None =
     return torch.stack([part.float().square().mean(others).reshape(-1) for part in parts]).sum(0)
 
 
-def _thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None, seed: int) -> Tensor:
+def thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None, seed: int) -> Tensor:
     """Some places of all samples, drawn at random: a regular pattern would see more or less of the borders."""
     shape = steps.shape[1:]
     places = [d for d in range(len(shape)) if d not in axes and d != batch]
@@ -103,13 +134,27 @@ def _thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None, seed: int)
 
 def search_thresholds(network: Network, call: Call, thresholds: dict[str, Tensor], wanted: set[str]) -> None:
     """Refine thresholds on a call, network by network, on the inputs that those before it really make."""
+
+    def neurons(part: SpikingNetwork) -> Search | None:
+        own = wanted & set(part.sites)
+        return Search(part.sites, part.neurons, network.config, thresholds, own) if own else None
+
+    in_the_loop(network, call, thresholds, neurons)
+
+
+def in_the_loop(
+    network: Network,
+    call: Call,
+    thresholds: Mapping[str, Tensor],
+    neurons: Callable[[SpikingNetwork], Observer | None],
+) -> None:
+    """Run neurons that change their own thresholds through all steps of a call, network by network."""
     total = network.config.num_steps
     for name, part in network.networks.items():
-        own = wanted & set(part.sites)
-        if not own:
+        search = neurons(part)
+        if search is None:
             continue
         program, heard = network.arriving(name, call)
-        search = Search(part.sites, part.neurons, network.config, thresholds, own)
         if len(heard) == 1:  # the same at each step
             execution = part.execution(program)
             execution.start(heard[0])

@@ -10,21 +10,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from spikecast.config import Config
+from spikecast.batches import Call
 from spikecast.conversion.channels import by_channel, channel_axes
+from spikecast.errors import first_line
+from spikecast.graph.calls import batch_size
 from spikecast.graph.execute.observer import Observer
+from spikecast.network.base import Network
 from spikecast.network.plan import Site
 from spikecast.network.spiking import SpikingNetwork
 
 Answer = Literal["logits", "values"]
 
 
-class Noted(Observer):
+@dataclass(frozen=True)
+class Sensitivities:
+    """w of every channel of every site; empty where there are none, and relative errors count instead."""
+
+    by_site: Mapping[str, Tensor]
+
+    def of(self, site: str, sent: Tensor, channels: int) -> Tensor:
+        """Of the channels of a site that sends this; without gradients, what makes errors relative to the layer."""
+        if self.by_site:
+            return self.by_site[site]
+        power = float(sent.double().square().sum()) / max(len(sent), 1)
+        return torch.full((channels,), 2 / max(power, 1e-30), dtype=torch.float64, device=sent.device)
+
+    @classmethod
+    def of_network(cls, network: Network, call: Call, answer: Answer) -> Sensitivities:
+        """From one backward pass; where that is not possible, none, and the network's report says so."""
+        if len(network.networks) != 1 or "" not in network.networks:
+            network.add_note("errors of all layers count alike: a network by region is not differentiated")
+            return cls({})
+        try:
+            return cls(_from_gradients(network.networks[""], call, answer, network.config.seed))
+        except RuntimeError as error:
+            network.add_note(f"errors of all layers count alike: no gradients ({first_line(error)})")
+            return cls({})
+
+
+class _Noted(Observer):
     """Exact neurons that keep what they sent, so that gradients can be asked for."""
 
     def __init__(self, sites: Mapping[str, Site]) -> None:
@@ -39,41 +69,49 @@ class Noted(Observer):
         return sent
 
 
-def sensitivities(network: SpikingNetwork, tensors: Sequence[Tensor], answer: Answer, seed: int) -> dict[str, Tensor]:
-    """For each site the sensitivity of each of its channels, float64; one number where a layer shares a threshold.
-
-    Raises RuntimeError where the program cannot be differentiated.
-    """
-    noted = Noted(network.sites)
+def _from_gradients(network: SpikingNetwork, call: Call, answer: Answer, seed: int) -> dict[str, Tensor]:
+    plan, tensors = network.prepare_call(*call)
+    noted = _Noted(network.sites)
     with torch.enable_grad():
-        execution = network.execution(network.plan.program, overwrite=False)
+        execution = network.execution(plan.program, overwrite=False)
         execution.start(tensors)
-        outputs = [x for x in execution.advance(noted) if isinstance(x, Tensor) and x.is_floating_point()]
-        total = drawn_score(outputs, answer, seed)
-        gradients = torch.autograd.grad(total, list(noted.sent.values()), allow_unused=True)
-    found = {}
-    for (name, sent), gradient in zip(noted.sent.items(), gradients, strict=True):
-        axes = channel_axes(network.sites[name], _granularity(network.config, name))
-        own = torch.zeros_like(sent) if gradient is None else gradient
-        found[name] = by_channel(own[0], axes).double().square().mean(1)
-    return found
+        outputs = _floats(execution.advance(noted))
+        score = drawn_score(outputs, answer, batch_size(plan.program, tensors) or 1, seed)
+        gradients = torch.autograd.grad(score, list(noted.sent.values()), allow_unused=True, materialize_grads=True)
+    by_site = {}
+    for name, gradient in zip(noted.sent, gradients, strict=True):
+        own = network.config.at(name)
+        assert own is not None
+        axes = channel_axes(network.sites[name], own.granularity)
+        by_site[name] = by_channel(gradient[0], axes).double().square().mean(1)
+    return by_site
 
 
-def drawn_score(outputs: Sequence[Tensor], answer: Answer, seed: int) -> Tensor:
+def drawn_score(outputs: Sequence[Tensor], answer: Answer, samples: int, seed: int) -> Tensor:
     """L of all samples, summed: a class drawn for each row of scores, or a sign for each number."""
     generator = torch.Generator().manual_seed(seed)
     if answer == "logits":
         logs = [x.log_softmax(-1).flatten(0, -2) for x in outputs]
         drawn = [torch.multinomial(x.detach().exp().cpu(), 1, generator=generator).to(x.device) for x in logs]
-        return torch.stack([x.gather(1, y).sum() for x, y in zip(logs, drawn, strict=True)]).sum()
-    power = sum(float(x.detach().double().square().sum()) for x in outputs) / max(len(outputs[0]), 1)
+        rows = sum(len(x) for x in logs) / samples  # of a sample: their divergences are averaged
+        score = torch.stack([x.gather(1, y).sum() for x, y in zip(logs, drawn, strict=True)]).sum()
+        return score / math.sqrt(rows)
+    power = sum(float(x.detach().double().square().sum()) for x in outputs) / samples
     signs = [torch.randint(0, 2, x.shape, generator=generator).to(x) * 2 - 1 for x in outputs]
-    # twice the square, so that half of Σ w·error² is the error itself
-    factor = math.sqrt(2 / max(power, torch.finfo(torch.float64).tiny))
-    return factor * torch.stack([(x * v).sum() for x, v in zip(outputs, signs, strict=True)]).sum()
+    score = torch.stack([(x * v).sum() for x, v in zip(outputs, signs, strict=True)]).sum()
+    return score * math.sqrt(2 / max(power, 1e-300))  # half of Σ w·error² is then the error itself
 
 
-def _granularity(config: Config, site: str):
-    own = config.at(site)
-    assert own is not None
-    return own.granularity
+def divergence(answers: Sequence[Any], reference: Sequence[Any], answer: Answer) -> float:
+    """How far answers are from the reference: nats per row of scores in the mean, or the squared relative error."""
+    pairs = list(zip(_floats(answers), _floats(reference), strict=True))
+    if answer == "values":
+        error = sum(float((a.double() - b.double()).square().sum()) for a, b in pairs)
+        return error / max(sum(float(b.double().square().sum()) for _, b in pairs), 1e-300)
+    logs = [(a.double().log_softmax(-1), b.double().log_softmax(-1)) for a, b in pairs]
+    nats = sum(float((q.exp() * (q - p)).sum()) for p, q in logs)
+    return nats / sum(q[..., 0].numel() for _, q in logs)
+
+
+def _floats(leaves: Sequence[Any]) -> list[Tensor]:
+    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]

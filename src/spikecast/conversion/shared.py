@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from spikecast import distributed
 from spikecast.conversion.calibrate import Calibration, SiteStatistics
 from spikecast.conversion.statistics import Histogram, Moments
 from spikecast.errors import DataError
+from spikecast.network.base import Network
 
 Item = TypeVar("Item")
 
@@ -53,6 +55,15 @@ def same_everywhere(thresholds: dict[str, Tensor]) -> None:
     """The first process's thresholds, for all: what was searched in each could differ with its hardware."""
     for name, theta in thresholds.items():
         thresholds[name] = distributed.from_process(0, theta)
+
+
+def same_neurons(network: Network) -> None:
+    """The first process's choice of levels and bursts, for all."""
+    for part in network.networks.values():
+        chosen = distributed.gather({name: [n.num_levels, n.burst] for name, n in part.neurons.items()})[0]
+        part.set_neurons(
+            {n: replace(own, num_levels=chosen[n][0], burst=chosen[n][1]) for n, own in part.neurons.items()}
+        )
 
 
 def _share_histogram(histogram: Histogram, channels: int) -> None:

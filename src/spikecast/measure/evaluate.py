@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from spikecast.batches import Binder, InputFunction, calls
+from spikecast.batches import TARGETS, Binder, InputFunction, calls
 from spikecast.costs import Costs, costs_named
 from spikecast.errors import DataError
 from spikecast.measure.figures import Energy
@@ -21,7 +21,6 @@ from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
 from spikecast.text import columns, si
 
-TARGETS = ("label", "labels", "target", "targets")
 Record = dict[str, Any]  # of one batch: plain JSON data
 
 

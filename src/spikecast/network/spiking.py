@@ -83,6 +83,11 @@ class SpikingNetwork(Network):
         self.compiled = {}
         self.base_thresholds = _Tensors(thresholds).train(self.training)
 
+    def set_neurons(self, neurons: Mapping[str, Neuron]) -> None:
+        """Give every site the settings of its neurons."""
+        self.compiled = {}
+        self._neurons = dict(neurons)
+
     def add_note(self, note: str) -> None:
         self.report = dataclasses.replace(self.report, notes=(*self.report.notes, note))
 

@@ -1,0 +1,248 @@
+"""Where a spike is worth its energy: levels, bursts and thresholds of each site for an energy budget or a fidelity.
+
+What is made small is Σ ½·w·error² + μ·price·spikes, over all channels: w is how much the answer suffers from an error
+there (`sensitivity`), the price what a spike of the site costs its receivers (`network.prices`). Tables of error and
+spikes are made once, with neurons only; for any μ they say which option each site takes. μ is then found for the goal,
+by what is measured on the calibration samples: each trial is one pass in the loop, in which the thresholds are chosen
+again on the inputs that the layers before really make.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from spikecast.batches import Call, samples_in
+from spikecast.conversion.channels import channel_axes
+from spikecast.conversion.search import Trial, in_the_loop, scaled, thinned, tried
+from spikecast.conversion.sensitivity import Answer, Sensitivities, divergence
+from spikecast.costs import costs_named
+from spikecast.errors import ConfigError
+from spikecast.graph.execute.observer import Observer
+from spikecast.graph.structure import flatten
+from spikecast.kernels import encode
+from spikecast.network.answers import at_step
+from spikecast.network.base import Network
+from spikecast.network.counting.meter import metered_run
+from spikecast.network.counting.tally import Tally
+from spikecast.network.plan import Site
+from spikecast.network.prices import spike_prices
+from spikecast.network.spiking import SpikingNetwork
+from spikecast.theory.neuron import Neuron
+
+# (num_levels, burst) that a site may take; from one spike a step to what is as good as exact.
+OPTIONS = ((4, 1), (5, 2), (6, 2), (6, 3), (8, 2), (8, 3), (8, 4), (10, 4), (10, 6))
+TRIALS = 8  # passes in the loop, at most
+CLOSE = 0.01  # of the goal: near enough to stop
+
+
+@dataclass
+class Table:
+    """Of one site: what each option and scale of the threshold costs, [options, scales, channels], for one sample.
+
+    harm    ½·w·error², summed over the entries
+    pulses  spikes, summed over the entries
+    """
+
+    harm: Tensor
+    pulses: Tensor
+
+    def best(self, price: float) -> tuple[int, float, float]:
+        """The option of the least harm and price, and both; every channel takes its own scale."""
+        scores = self.harm + price * self.pulses
+        scale = scores.argmin(1, keepdim=True)
+        option = int(scores.gather(1, scale).sum((1, 2)).argmin())
+        harm, pulses = (float(t.gather(1, scale)[option].sum()) for t in (self.harm, self.pulses))
+        return option, harm, pulses
+
+
+@dataclass
+class Tables(Observer):
+    """The neurons of a run that try every option of each site, and go on as the site would by itself."""
+
+    network: SpikingNetwork
+    weights: Sensitivities
+    thresholds: dict[str, Tensor]
+    samples: int
+    tables: dict[str, Table] = field(default_factory=dict)
+
+    def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
+        own, neuron, start = self.network.sites[site], self.network.neurons[site], self.thresholds[site]
+        trials = [_trial(self.network, own, option, steps, start) for option in _options(neuron)]
+        entries = steps[0].numel() / max(start.numel(), 1) / self.samples
+        weight = self.weights.of(site, own.exact(steps[-1]), start.numel())
+        self.tables[site] = Table(
+            torch.stack([0.5 * entries * weight * trial.error for trial in trials]),
+            torch.stack([entries * trial.pulses for trial in trials]),
+        )
+        mine = _trial(self.network, own, neuron, steps, start)
+        return encode(steps, scaled(start, mine.error, tie=0.0), neuron).estimates
+
+
+@dataclass
+class Allocated(Observer):
+    """The neurons of a run that take the options chosen, and choose their thresholds as they go."""
+
+    network: SpikingNetwork
+    weights: Sensitivities
+    starts: Mapping[str, Tensor]
+    thresholds: dict[str, Tensor]
+    prices: Mapping[str, float]
+    rate: float  # μ
+
+    def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
+        own, neuron, start = self.network.sites[site], self.network.neurons[site], self.starts[site]
+        trial = _trial(self.network, own, neuron, steps, start)
+        weight = self.weights.of(site, own.exact(steps[-1]), start.numel())
+        scores = 0.5 * weight * trial.error + self.rate * self.prices[site] * trial.pulses
+        self.thresholds[site] = scaled(start, scores, tie=0.0)
+        return encode(steps, self.thresholds[site], neuron).estimates
+
+
+def _options(neuron: Neuron) -> Iterator[Neuron]:
+    return (replace(neuron, num_levels=n, burst=burst) for n, burst in OPTIONS)
+
+
+def _trial(network: SpikingNetwork, site: Site, neuron: Neuron, steps: Tensor, start: Tensor) -> Trial:
+    own = network.config.at(site.name)
+    assert own is not None
+    axes = channel_axes(site, own.granularity)
+    few = thinned(steps, axes, site.meta.batch_axis, network.config.seed)
+    trial = tried(site, axes, neuron, few, start, last_only=True)
+    return Trial(trial.error.double(), trial.pulses.double())
+
+
+class Allocation:
+    """A network on its way to a goal: what is known of its sites, and how it is set and measured."""
+
+    def __init__(self, network: Network, call: Call, starts: Mapping[str, Tensor], answer: Answer) -> None:
+        self.network, self.call, self.answer = network, call, answer
+        self.starts = dict(starts)
+        self.samples = samples_in(call, network.batch_axis)
+        self.reference = flatten(network.analog(*call[0], **call[1]))[0]
+        self.costs = costs_named(network.config.budget_costs)[0]
+        self.neurons = dict(network.neurons)
+        self.weights = Sensitivities.of_network(network, call, answer)
+        self.tables: dict[str, Table] = {}
+        in_the_loop(network, call, self.starts, self._tables)
+        self.prices = self._prices()
+
+    def _tables(self, part: SpikingNetwork) -> Tables:
+        made = Tables(part, self.weights, self.starts, self.samples)
+        made.tables = self.tables
+        return made
+
+    def _prices(self) -> dict[str, float]:
+        """Of each site; partners of products are taken to send what they would at no price."""
+        steps, prices = self.network.config.num_steps, dict[str, float]()
+        for part in self.network.networks.values():
+            sites = {n: self.tables[n] for n in part.sites}
+            sizes = {n: math.prod(site.meta.shape) / _captured_samples(site) for n, site in part.sites.items()}
+            pulses = {n: table.best(0.0)[2] / max(sizes[n], 1) for n, table in sites.items()}
+            prices |= spike_prices(part.plan.program, self.costs, pulses=pulses, num_steps=steps)
+        return prices
+
+    def modelled(self, rate: float) -> tuple[float, float]:
+        """Harm and energy that the tables promise for a μ."""
+        best = {n: table.best(rate * self.prices[n]) for n, table in self.tables.items()}
+        return sum(b[1] for b in best.values()), sum(self.prices[n] * b[2] for n, b in best.items())
+
+    def apply(self, rate: float) -> None:
+        """Give every site the option that the tables choose for a μ, and thresholds that fit it in the loop."""
+        for part in self.network.networks.values():
+            options = {n: OPTIONS[self.tables[n].best(rate * self.prices[n])[0]] for n in part.sites}
+            part.set_neurons({n: replace(self.neurons[n], num_levels=o[0], burst=o[1]) for n, o in options.items()})
+        thresholds = dict(self.starts)
+        in_the_loop(
+            self.network,
+            self.call,
+            thresholds,
+            lambda part: Allocated(part, self.weights, self.starts, thresholds, self.prices, rate),
+        )
+        self.network.set_thresholds(thresholds)
+
+    def measure(self) -> tuple[float, float]:
+        """Energy as a share of the ANN's, and how far the answers are from its, after the last step."""
+        tally = Tally(self.network.config.num_steps)
+        answers = metered_run(self.network, self.call, tally)
+        ratio = tally.ratio(self.costs)
+        if ratio is None:
+            raise ConfigError("the products of some op are not counted, so a share of the ANN's energy is not known")
+        return ratio[-1], divergence(flatten(at_step(answers, -1))[0], self.reference, self.answer)
+
+
+def allocate(network: Network, call: Call, starts: Mapping[str, Tensor], answer: Answer) -> None:
+    """Choose levels, bursts and thresholds for the goal of the configuration; the network is set to them."""
+    config = network.config
+    allocation = Allocation(network, call, starts, answer)
+    if config.energy_budget is not None:
+        _meet(allocation, config.energy_budget, lambda measured: measured[0], falling=True, name="energy_budget")
+    else:
+        assert config.fidelity is not None
+        _meet(allocation, config.fidelity, lambda measured: measured[1], falling=False, name="fidelity")
+
+
+def _meet(
+    allocation: Allocation,
+    goal: float,
+    figure: Callable[[tuple[float, float]], float],
+    *,
+    falling: bool,
+    name: str,
+) -> None:
+    """Find the μ whose measured figure is the goal: between two that lie on either side, by what they gave.
+
+    A larger μ makes energy fall and divergence rise. The last μ that keeps the goal is taken.
+    """
+    low, high = _ends(allocation)  # log μ
+    least = high if falling else low
+
+    def tried_at(log_rate: float) -> float:
+        allocation.apply(math.exp(log_rate))
+        return figure(allocation.measure())
+
+    at_least = tried_at(least)
+    if at_least > goal:
+        raise ConfigError(f"{name}={goal:g} cannot be met: the least that is reached is {at_least:.3g}; give more")
+    kept, other, at_other = least, low if falling else high, None
+    at_kept = at_least
+    for _ in range(TRIALS):
+        middle = _between(kept, at_kept, other, at_other, goal)
+        found = tried_at(middle)
+        if found <= goal:
+            kept, at_kept = middle, found
+        else:
+            other, at_other = middle, found
+        if abs(found / goal - 1) < CLOSE or abs(kept - other) < 1e-3:
+            break
+    if found > goal * (1 + CLOSE):
+        tried_at(kept)
+
+
+def _between(kept: float, at_kept: float, other: float, at_other: float | None, goal: float) -> float:
+    """The next μ to try: on the line through both figures, in logarithms; the middle where one is not known."""
+    if at_other is None or at_kept <= 0 or at_other <= at_kept:
+        return (kept + other) / 2
+    share = (math.log(goal) - math.log(at_kept)) / (math.log(at_other) - math.log(at_kept))
+    return kept + min(max(share, 0.1), 0.9) * (other - kept)
+
+
+def _ends(allocation: Allocation) -> tuple[float, float]:
+    """log μ where the tables stop changing: every site at its most harmless, every site at its cheapest."""
+    harm, energy = allocation.modelled(0.0)
+    middle = math.log(max(harm, 1e-12) / max(energy, 1e-12))
+    low = high = middle
+    while low > middle - 40 and allocation.modelled(math.exp(low))[1] < 0.995 * energy:
+        low -= 2
+    floor = allocation.modelled(math.exp(middle + 60))[1]
+    while high < middle + 60 and allocation.modelled(math.exp(high))[1] > 1.005 * floor:
+        high += 2
+    return low, high
+
+
+def _captured_samples(site: Site) -> int:
+    return 1 if site.meta.batch_axis is None else max(site.meta.shape[site.meta.batch_axis], 1)
