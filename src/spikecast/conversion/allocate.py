@@ -10,7 +10,7 @@ again on the inputs that the layers before really make.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -36,6 +36,7 @@ from spikecast.theory.neuron import Neuron
 
 # (num_levels, burst) that a site may take; from one spike a step to what is as good as exact.
 OPTIONS = ((4, 1), (5, 2), (6, 2), (6, 3), (8, 2), (8, 3), (8, 4), (10, 4), (10, 6))
+FEW = 0.25  # of the places that a search looks at, for the tables
 TRIALS = 8  # passes in the loop, at most
 CLOSE = 0.01  # of the goal: near enough to stop
 
@@ -72,15 +73,15 @@ class Tables(Observer):
 
     def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
         own, neuron, start = self.network.sites[site], self.network.neurons[site], self.thresholds[site]
-        trials = [_trial(self.network, own, option, steps, start) for option in _options(neuron)]
+        trial = _trials(self.network, own, steps, start, FEW)
+        trials = [trial(replace(neuron, num_levels=n, burst=burst)) for n, burst in OPTIONS]
         entries = steps[0].numel() / max(start.numel(), 1) / self.samples
         weight = self.weights.of(site, own.exact(steps[-1]), start.numel())
         self.tables[site] = Table(
-            torch.stack([0.5 * entries * weight * trial.error for trial in trials]),
-            torch.stack([entries * trial.pulses for trial in trials]),
+            torch.stack([0.5 * entries * weight * each.error for each in trials]),
+            torch.stack([entries * each.pulses for each in trials]),
         )
-        mine = _trial(self.network, own, neuron, steps, start)
-        return encode(steps, scaled(start, mine.error, tie=0.0), neuron).estimates
+        return encode(steps, scaled(start, trial(neuron).error, tie=0.0), neuron).estimates
 
 
 @dataclass
@@ -96,24 +97,27 @@ class Allocated(Observer):
 
     def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
         own, neuron, start = self.network.sites[site], self.network.neurons[site], self.starts[site]
-        trial = _trial(self.network, own, neuron, steps, start)
+        trial = _trials(self.network, own, steps, start)(neuron)
         weight = self.weights.of(site, own.exact(steps[-1]), start.numel())
         scores = 0.5 * weight * trial.error + self.rate * self.prices[site] * trial.pulses
         self.thresholds[site] = scaled(start, scores, tie=0.0)
         return encode(steps, self.thresholds[site], neuron).estimates
 
 
-def _options(neuron: Neuron) -> Iterator[Neuron]:
-    return (replace(neuron, num_levels=n, burst=burst) for n, burst in OPTIONS)
-
-
-def _trial(network: SpikingNetwork, site: Site, neuron: Neuron, steps: Tensor, start: Tensor) -> Trial:
+def _trials(
+    network: SpikingNetwork, site: Site, steps: Tensor, start: Tensor, share: float = 1.0
+) -> Callable[[Neuron], Trial]:
+    """What a neuron of the site does with some places of these steps, at each scale of the threshold."""
     own = network.config.at(site.name)
     assert own is not None
     axes = channel_axes(site, own.granularity)
-    few = thinned(steps, axes, site.meta.batch_axis, network.config.seed)
-    trial = tried(site, axes, neuron, few, start, last_only=True)
-    return Trial(trial.error.double(), trial.pulses.double())
+    few = thinned(steps, axes, site.meta.batch_axis, network.config.seed, share)
+
+    def trial(neuron: Neuron) -> Trial:
+        made = tried(site, axes, neuron, few, start, last_only=True)
+        return Trial(made.error.double(), made.pulses.double())
+
+    return trial
 
 
 class Allocation:
@@ -141,7 +145,8 @@ class Allocation:
         steps, prices = self.network.config.num_steps, dict[str, float]()
         for part in self.network.networks.values():
             sites = {n: self.tables[n] for n in part.sites}
-            sizes = {n: math.prod(site.meta.shape) / _captured_samples(site) for n, site in part.sites.items()}
+            captured = part.plan.program.flow.samples
+            sizes = {n: math.prod(site.meta.shape) / captured for n, site in part.sites.items()}
             pulses = {n: table.best(0.0)[2] / max(sizes[n], 1) for n, table in sites.items()}
             prices |= spike_prices(part.plan.program, self.costs, pulses=pulses, num_steps=steps)
         return prices
@@ -242,7 +247,3 @@ def _ends(allocation: Allocation) -> tuple[float, float]:
     while high < middle + 60 and allocation.modelled(math.exp(high))[1] > 1.005 * floor:
         high += 2
     return low, high
-
-
-def _captured_samples(site: Site) -> int:
-    return 1 if site.meta.batch_axis is None else max(site.meta.shape[site.meta.batch_axis], 1)

@@ -117,11 +117,11 @@ def _sum_of_squares(steps: Tensor, axes: tuple[int, ...], minus: Tensor | None =
     return torch.stack([part.float().square().mean(others).reshape(-1) for part in parts]).sum(0)
 
 
-def thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None, seed: int) -> Tensor:
+def thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None, seed: int, part: float = 1.0) -> Tensor:
     """Some places of all samples, drawn at random: a regular pattern would see more or less of the borders."""
     shape = steps.shape[1:]
     places = [d for d in range(len(shape)) if d not in axes and d != batch]
-    enough = max(PER_CHANNEL * math.prod(shape[d] for d in axes), AT_LEAST)
+    enough = part * max(PER_CHANNEL * math.prod(shape[d] for d in axes), AT_LEAST)
     if math.prod(shape) <= enough or not places:
         return steps
     share = (enough / math.prod(shape)) ** (1 / len(places))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from spikecast.batches import Call
+from spikecast.batches import Call, samples_in
 from spikecast.conversion.channels import by_channel, channel_axes
 from spikecast.errors import first_line
 from spikecast.graph.calls import batch_size
@@ -33,25 +33,27 @@ class Sensitivities:
     """w of every channel of every site; empty where there are none, and relative errors count instead."""
 
     by_site: Mapping[str, Tensor]
+    samples: int
 
     def of(self, site: str, sent: Tensor, channels: int) -> Tensor:
         """Of the channels of a site that sends this; without gradients, what makes errors relative to the layer."""
         if self.by_site:
             return self.by_site[site]
-        power = float(sent.double().square().sum()) / max(len(sent), 1)
+        power = float(sent.double().square().sum()) / self.samples
         return torch.full((channels,), 2 / max(power, 1e-30), dtype=torch.float64, device=sent.device)
 
     @classmethod
     def of_network(cls, network: Network, call: Call, answer: Answer) -> Sensitivities:
         """From one backward pass; where that is not possible, none, and the network's report says so."""
-        if len(network.networks) != 1 or "" not in network.networks:
+        by_site: dict[str, Tensor] = {}
+        if "" not in network.networks:
             network.add_note("errors of all layers count alike: a network by region is not differentiated")
-            return cls({})
-        try:
-            return cls(_from_gradients(network.networks[""], call, answer, network.config.seed))
-        except RuntimeError as error:
-            network.add_note(f"errors of all layers count alike: no gradients ({first_line(error)})")
-            return cls({})
+        else:
+            try:
+                by_site = _from_gradients(network.networks[""], call, answer, network.config.seed)
+            except RuntimeError as error:
+                network.add_note(f"errors of all layers count alike: no gradients ({first_line(error)})")
+        return cls(by_site, samples_in(call, network.batch_axis))
 
 
 class _Noted(Observer):
@@ -102,6 +104,7 @@ def drawn_score(outputs: Sequence[Tensor], answer: Answer, samples: int, seed: i
     return score * math.sqrt(2 / max(power, 1e-300))  # half of Σ w·error² is then the error itself
 
 
+@torch.no_grad()
 def divergence(answers: Sequence[Any], reference: Sequence[Any], answer: Answer) -> float:
     """How far answers are from the reference: nats per row of scores in the mean, or the squared relative error."""
     pairs = list(zip(_floats(answers), _floats(reference), strict=True))

@@ -131,7 +131,7 @@ class Flow:
         """Multiply-accumulates of every weighted op for one sample, at the sizes of the capture."""
         counted = [self.by_name[name] for name, operands in self.operands.items() if operands]
         sizes = self.captured
-        return {n.name: self.fan_out(n, lambda ref: sizes[ref.name]).products // self._samples for n in counted}
+        return {n.name: self.fan_out(n, lambda ref: sizes[ref.name]).products // self.samples for n in counted}
 
     @cached_property
     def uncounted(self) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ class Flow:
         return has_weights and role in (None, Role.NONLINEAR)
 
     @cached_property
-    def _samples(self) -> int:
+    def samples(self) -> int:
         """How many samples were captured; where the batch is pinned, its axis is taken to be the first."""
         metas = [i.meta for i in self.program.inputs if i.meta.rank]
         batch = [m.shape[m.batch_axis] for m in metas if m.batch_axis is not None] or [m.shape[0] for m in metas]
