@@ -162,6 +162,11 @@ class Config:
                 chosen = settings
         return None if chosen is None else dataclasses.replace(self, overrides={}, **chosen)
 
+    def plans_like(self, other: Config) -> bool:
+        """Whether neurons go to the same places under other settings; all else can be chosen anew."""
+        analog, theirs = ({p for p, s in c.overrides.items() if s is None} for c in (self, other))
+        return self.encode_input == other.encode_input and analog == theirs
+
     def steps_or(self, num_steps: int | None) -> int:
         """The steps that a run takes: as many as it is told, or `num_steps` of these settings."""
         if num_steps is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, overload
+from typing import Any, TypeVar, cast, overload
 
 import torch
 from torch import nn
@@ -85,6 +85,23 @@ def convert(
     if binder.dropped:
         network.add_note(binder.dropped_note)
     return network
+
+
+NetworkType = TypeVar("NetworkType", bound=Network)
+
+
+@torch.no_grad()
+def reconfigured(network: NetworkType, batches: Iterable[Any], config: Config) -> NetworkType:
+    """A network with other settings, whose thresholds are found anew; the graph is not captured again."""
+    if not config.plans_like(network.config):
+        raise ConfigError(
+            "reconfigure keeps neurons where they are, but encode_input or the sites that stay analog differ; "
+            "convert the model again"
+        )
+    binder = network.binder()
+    made = network.with_config(config)
+    calibrate(made, calls(batches, binder), binder)
+    return cast(NetworkType, made)
 
 
 def calibrate(network: Network, bound: Iterable[Call], binder: Binder) -> None:

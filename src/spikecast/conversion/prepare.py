@@ -25,7 +25,7 @@ from spikecast.graph.program import Program
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.network.plan import Plan
 from spikecast.network.report import report_of
-from spikecast.network.spiking import Recapture, SpikingNetwork, neuron_of
+from spikecast.network.spiking import Recapture, SpikingNetwork
 
 
 @torch.no_grad()
@@ -45,10 +45,7 @@ def prepare(
     report = report_of(planned, program, foldable=reason is None, notes=notes)
     if strict:
         report.refuse_analog()
-    device = next((t.device for t in program.tensors.values()), torch.device("cpu"))
-    blank = {name: torch.ones((1,) * site.meta.rank, device=device) for name, site in planned.sites.items()}
-    neurons = {name: neuron_of(site, config) for name, site in planned.sites.items()}
-    network = SpikingNetwork(planned, config, neurons, blank, report, name=prefix)
+    network = SpikingNetwork.planned(planned, config, report, prefix)
     network.allow_recapture(part.recapture(axis))
     return network
 

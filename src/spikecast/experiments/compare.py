@@ -73,10 +73,15 @@ def compare(
     if not configs:
         raise ConfigError("nothing to compare; give at least one configuration")
     entries: dict[str, tuple[Config, Evaluation]] = {}
+    captured: list[Network] = []  # one for each way to place the neurons
     for name, config in configs.items():
 
         def network(config: Config = config) -> Network:
-            return convert(model, calibration(), config, regions=regions)
+            for known in captured:
+                if config.plans_like(known.config):
+                    return known.reconfigure(config, calibration())
+            captured.append(convert(model, calibration(), config, regions=regions))
+            return captured[-1]
 
         evaluation = evaluate_all(
             Evaluator(network, task, model=model, costs=costs, num_steps=config.num_steps),

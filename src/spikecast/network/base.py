@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -181,6 +181,20 @@ class Network(nn.Module, ABC):
         """What `record` answers, for sites that exist."""
 
     # -- other views of it
+
+    @abstractmethod
+    def with_config(self, config: Config) -> Network:
+        """The same graph and weights with neurons of other settings, which lack their thresholds."""
+
+    def reconfigure(self, config: Config, batches: Iterable[Any]) -> Self:
+        """This network with other levels, bursts, thresholds or another goal; the model is not captured again.
+
+        The network itself stays as it is. Neurons stay where they are: `encode_input`, and which sites are left analog,
+        must be the same.
+        """
+        from spikecast.conversion.pipeline import reconfigured
+
+        return reconfigured(self, batches, config)
 
     @abstractmethod
     def whole(self, purpose: str) -> SpikingNetwork:

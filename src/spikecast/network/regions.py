@@ -92,6 +92,11 @@ class RegionNetwork(Network):
         self.model = shadow(model, self._regions)
         self.eval()
 
+    def with_config(self, config: Config) -> RegionNetwork:
+        made = RegionNetwork(self.model, {n: part.with_config(config) for n, part in self.networks.items()}, config)
+        made.about, made.inputs = dict(self.about), self.inputs
+        return made
+
     @property
     def networks(self) -> Mapping[str, SpikingNetwork]:
         return {name: region.network for name, region in self._regions.items()}

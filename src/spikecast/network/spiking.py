@@ -53,6 +53,22 @@ class SpikingNetwork(Network):
         self.compiled: dict[Any, Any] = {}  # by torch.compile; they hold weights and thresholds as they were
         self.eval()
 
+    @classmethod
+    def planned(cls, plan: Plan, config: Config, report: Report, name: str = "") -> SpikingNetwork:
+        """A network that lacks only its thresholds."""
+        device = next((t.device for t in plan.program.tensors.values()), torch.device("cpu"))
+        blank = {site: torch.ones((1,) * own.meta.rank, device=device) for site, own in plan.sites.items()}
+        neurons = {site: neuron_of(own, config) for site, own in plan.sites.items()}
+        return cls(plan, config, neurons, blank, report, name)
+
+    def with_config(self, config: Config) -> SpikingNetwork:
+        """The same graph and weights with neurons of other settings, which lack their thresholds."""
+        made = SpikingNetwork.planned(self.plan, config, self.report, self.name)
+        made.weights = _Tensors({name: self.weights[name] for name in self.plan.program.tensors})
+        made.plans, made._recapture = list(self.plans), self._recapture
+        made.about, made.inputs = dict(self.about), self.inputs
+        return made
+
     # -- what it is made of
 
     @property
