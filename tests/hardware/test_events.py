@@ -58,7 +58,7 @@ def events(network) -> Events:
 
 
 def dense(events: Events, layer: int) -> np.ndarray:
-    """Signed levels [T, burst, samples, ...] of a layer, put back by address alone, those of a neuron in their order."""
+    """Signed levels [T, burst, samples, ...] of a layer, put back by address, those of a neuron in order."""
     sender, c = events.senders[layer], events.columns
     mine = c["layer"] == layer
     found = np.zeros((events.num_steps, sender.burst, events.samples, *sender.shape), np.int8)
@@ -100,8 +100,9 @@ def test_events_are_in_the_order_in_which_they_are_fired(events) -> None:
 def test_a_burst_by_hand() -> None:
     """1.375 = 1 + 1/2 - 1/8, 1.25 = 1 + 1/4, 0.5: levels 1, 1, 2 of the first pulses, 2 and 3, then -4."""
     x = torch.tensor([[1.375, 1.25, 0.5]])
-    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 1)).eval()
-    nn.init.eye_(model[0].weight)
+    first = nn.Linear(3, 3, bias=False)
+    nn.init.eye_(first.weight)
+    model = nn.Sequential(first, nn.ReLU(), nn.Linear(3, 1)).eval()
     snn = spikecast.convert(model, [x], Config(num_steps=1, num_levels=4, burst=4))
     snn.set_thresholds({name: torch.ones_like(t) for name, t in snn.thresholds.items()})
     found = record_events(snn, x)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from spikecast.errors import ConfigError, DataError
-from spikecast.hardware.implementations import expanded_weight, levels_of, on_channels, size, spikes
+from spikecast.hardware.implementations import Form, expanded_weight, levels_of, on_channels, size, spikes
 from spikecast.theory.coding import prediction
 from spikecast.theory.firing import fire_burst, fire_exponent, fire_one_hot, fire_thermometer, level_index
 from spikecast.theory.neuron import Neuron, encode, rest_state, spike_step
 
-FORMS = ("value", "one_hot", "thermometer")
+FORMS: tuple[Form, ...] = ("value", "one_hot", "thermometer")
 SEEDS = st.integers(0, 2**31 - 1)
 
 
@@ -31,7 +31,7 @@ def test_the_forms_are_what_the_comparators_say(seed, num_levels, burst) -> None
     torch.manual_seed(seed)
     u = torch.randn(200).double() * 2.0 ** torch.randint(-num_levels, 2, (200,))
     levels = fire_burst(fire_exponent, u, num_levels, burst)
-    for form, comparators in (("one_hot", fire_one_hot), ("thermometer", fire_thermometer)):
+    for form, comparators in zip(FORMS[1:], (fire_one_hot, fire_thermometer), strict=True):
         sent = spikes(levels, num_levels, form)
         assert sent.shape == (burst, 200, 2 * num_levels)
         assert torch.equal(sent.bool(), fire_burst(comparators, u, num_levels, burst))

@@ -16,7 +16,6 @@ from spikecast.theory.firing import fire_argmin, fire_burst, level_value
 from spikecast.theory.neuron import Neuron, encode
 from tests.nets import relative
 
-
 BURSTS = pytest.mark.parametrize("burst", [1, 3])
 
 
@@ -43,7 +42,7 @@ def residual(**settings):
 
 @pytest.mark.parametrize("coding", ["differential", "rate"])
 @pytest.mark.parametrize("granularity", ["channel", "layer"])
-@pytest.mark.parametrize("bursts", [{}, {"burst": 3}, {"overrides": {"relu#2": {"burst": 2}}}], ids=["1", "3", "1 and 2"])
+@pytest.mark.parametrize("bursts", [{}, {"burst": 3}, {"overrides": {"relu#2": {"burst": 2}}}], ids=str)
 def test_wide_weights_are_the_float_network(coding, granularity, bursts) -> None:
     snn, x = residual(coding=coding, granularity=granularity, **bursts)
     net = IntegerNetwork(snn, weight_bits=16, membrane_bits=40)

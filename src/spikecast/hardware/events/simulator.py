@@ -101,7 +101,8 @@ class Simulator(Wires):
 
     def _check(self, events: Events) -> None:
         """Refuse the events of another network; thresholds may differ."""
-        own, theirs = ([(s.name, s.shape, s.num_levels, s.burst) for s in senders] for senders in (self.senders, events.senders))
+        both = self.senders, events.senders
+        own, theirs = ([(s.name, s.shape, s.num_levels, s.burst) for s in senders] for senders in both)
         if own != theirs or events.coding != self.coding:
             raise DataError("the events are of other layers or another coding; record them with this network")
         if events.samples != self.samples:

@@ -96,7 +96,7 @@ class Events:
         return self.select(slice(low, high))
 
     def pulses_of(self, layer: int, sample: int) -> list[tuple[Column, Column]]:
-        """Places in a layer's flattened tensor and signed levels, pulse by pulse; of one sample, for one step's events."""
+        """Places in a layer's flattened tensor and signed levels, pulse by pulse; of one sample, in one step."""
         c, sender = self.columns, self.senders[layer]
         own = self.select((c["layer"] == layer) & (c["sample"] == sample)).columns
         flat, level = sender.flat(own["channel"], own["y"], own["x"]), own["level"]

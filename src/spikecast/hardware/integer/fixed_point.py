@@ -113,7 +113,8 @@ def synapse(
     spread = power.double().reshape(_channel_shape(node, out)).expand(out.shape)
     reached = after(torch.ones_like(out)) != 0
     exponent = torch.where(reached, _carried(after, spread + 4096) - 4096, UNUSED).round().long()
-    largest = whole.flatten(1).abs().sum(1).max() * (before.multiple * after.multiple * neuron.burst << neuron.num_levels)
+    most = neuron.burst << neuron.num_levels  # more than a neuron sends in a step
+    largest = whole.flatten(1).abs().sum(1).max() * (before.multiple * after.multiple * most)
     whole = whole.float() if largest < 2**24 else whole
     return Synapse(path, before, node, after, whole, slim(exponent), neuron.num_levels)
 

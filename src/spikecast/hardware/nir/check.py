@@ -114,8 +114,8 @@ def _of_network(network: SpikingNetwork, graph: Any, x: Tensor, num_steps: int) 
     """The network's own signals: r[t] is a mean, so the signal of a step is t·r[t] - (t-1)·r[t-1]."""
     if bursts := [site for site, neuron in network.neurons.items() if neuron.burst > 1]:
         raise DataError(
-            f"{', '.join(bursts)}: bursts of several spikes a step, which no importer's IF sends; give the network that "
-            "the file was written from, converted with burst=1"
+            f"{', '.join(bursts)}: bursts of several spikes a step, which no importer's IF sends; give the network "
+            "that the file was written from, converted with burst=1"
         )
     estimates, recorded = network.run(x, num_steps=num_steps), network.record(x, num_steps=num_steps)
     totals = estimates * torch.arange(1, num_steps + 1).reshape(-1, *(1,) * (estimates.dim() - 1))

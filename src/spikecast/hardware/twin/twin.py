@@ -26,9 +26,10 @@ from spikecast.theory.firing import level_index
 
 @dataclass(frozen=True)
 class Trace:
-    """All that happened in a run: by wire its rest value r[0] and its signals [T, ...], by site its levels [T, burst, ...].
+    """All that happened in a run: by wire its rest value r[0] and its signals [T, ...], by site the levels it fired.
 
-    A wire is called like the op that sends on it (an input by its own name).
+    Levels are [T, burst, ...]; the signal of a step is the sum of its pulses. A wire is called like the op that sends
+    on it (an input by its own name).
     """
 
     answer: Any
@@ -69,8 +70,9 @@ class Twin:
     ) -> Trace:
         """The same, with every signal on the way.
 
-        `follow` names levels by site, [T, burst, ...]: the neurons send these, whatever they would have fired themselves,
-        which is what `levels` says then. So spikes that differ on their own account are told from all that follows.
+        `follow` names levels by site, [T, burst, ...]: the neurons send these, whatever they would have fired
+        themselves, which is what `levels` says then. So spikes that differ on their own account are told from all that
+        follows.
         """
         run, total = self._start(args, kwargs, num_steps)
         run.follow = follow or {}
