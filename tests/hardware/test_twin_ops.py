@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from spikecast.theory.firing import level_value
 
 CODINGS = pytest.mark.parametrize("coding", ["differential", "rate"])
 BURSTS = pytest.mark.parametrize("burst", [1, 3])
+# Few samples: a channel's threshold would be its largest value, which takes one pulse.
+COARSE: Any = {"granularity": "layer"}
 
 
 class Body(nn.Module):
@@ -66,7 +69,7 @@ TOPS = {
 @pytest.mark.parametrize("top", TOPS)
 def test_it_answers_like_the_network(top, coding, burst) -> None:
     model, x = Body(TOPS[top]).double().eval(), torch.randn(5, 6).double()
-    snn = convert(model, [x], Config(num_steps=5, num_levels=4, burst=burst, coding=coding))
+    snn = convert(model, [x], Config(num_steps=5, num_levels=4, burst=burst, coding=coding, **COARSE))
     ours, form = flatten(twin(snn).run(x))
     theirs, expected = flatten(snn.run(x))
     assert form == expected
@@ -98,7 +101,7 @@ def test_tokens_and_masks_are_inputs(coding, burst) -> None:
     model = Words().eval().double()
     tokens, present = torch.randint(0, 9, (3, 5)), torch.rand(3, 5) > 0.3
     present[:, 0] = True
-    snn = convert(model, [(tokens, present)], Config(num_steps=6, num_levels=8, burst=burst, coding=coding))
+    snn = convert(model, [(tokens, present)], Config(num_steps=6, num_levels=8, burst=burst, coding=coding, **COARSE))
     torch.testing.assert_close(twin(snn).run(tokens, present), snn.run(tokens, present), rtol=1e-9, atol=1e-9)
 
 
@@ -106,7 +109,7 @@ def test_tokens_and_masks_are_inputs(coding, burst) -> None:
 def test_trace_holds_every_signal(burst) -> None:
     layer, x = nn.Linear(4, 8), torch.randn(2, 4)
     model = nn.Sequential(layer, nn.ReLU(), nn.Linear(8, 3))
-    snn = convert(model.eval(), [x], Config(num_steps=6, num_levels=4, burst=burst))
+    snn = convert(model.eval(), [x], Config(num_steps=6, num_levels=4, burst=burst, **COARSE))
     trace = Twin(snn).trace(x)
     program = snn.plan.program
     first, spikes, last = (n.name for n in program.nodes)
@@ -120,6 +123,7 @@ def test_trace_holds_every_signal(burst) -> None:
     (site,) = snn.sites
     record = snn.record(x)[site]
     assert trace.levels[site].shape == (6, burst, 2, 8)
+    assert bool(trace.levels[site][:, 1:].any()) == (burst > 1)
     assert torch.equal(trace.levels[site], record.levels)
     sent = level_value(trace.levels[site]).sum(1) * snn.threshold(site)
     torch.testing.assert_close(sent, trace.signals[spikes])
@@ -164,9 +168,10 @@ def test_kinds_of_units() -> None:
 def test_it_can_follow_given_spikes(burst) -> None:
     """The wires carry what it was told to send, and the levels say what the neurons would have fired by themselves."""
     model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).double().eval(), torch.randn(2, 4).double()
-    snn = convert(model, [x], Config(num_steps=6, num_levels=4, burst=burst))
+    snn = convert(model, [x], Config(num_steps=6, num_levels=4, burst=burst, **COARSE))
     (site,) = snn.sites
     free, recorded = twin(snn).trace(x), snn.record(x)[site]
+    assert bool(recorded.levels[:, 1:].any()) == (burst > 1)
     same = twin(snn).trace(x, follow={site: recorded.levels})
     torch.testing.assert_close(same.answer, free.answer)
     assert torch.equal(same.levels[site], free.levels[site])
