@@ -75,11 +75,20 @@ LINEAR_RECIPES = recipes(  # neurons are joined by linear ops alone
 )
 
 
-def configs(num_steps: int, num_levels: Sequence[int], starts: Sequence[float] = (0.0,)) -> st.SearchStrategy[Config]:
+def configs(
+    num_steps: int, num_levels: Sequence[int], starts: Sequence[float] = (0.0,), bursts: Sequence[int] = (1,)
+) -> st.SearchStrategy[Config]:
+    """Of what a burst starts with, only as much as it may."""
     return st.builds(
-        Config,
+        lambda num_levels, burst, initial_potential, **settings: Config(
+            num_levels=num_levels,
+            burst=burst,
+            initial_potential=initial_potential if burst == 1 else initial_potential * 2.0**-num_levels,
+            **settings,
+        ),
         num_steps=st.just(num_steps),
         num_levels=st.sampled_from(num_levels),
+        burst=st.sampled_from(bursts),
         coding=st.sampled_from(["differential", "differential", "rate"]),
         thresholds=st.sampled_from(["auto", "quantile"]),
         granularity=st.sampled_from(["channel", "layer", "neuron"]),

@@ -13,7 +13,7 @@ from spikecast.network.counting.tally import Tally
 from tests.nets import Blocks
 from tests.strategies import LINEAR_RECIPES, configs
 
-CONFIGS = configs(6, (1, 3, 8), starts=(0.0, 0.5, -0.3))
+CONFIGS = configs(6, (1, 3, 8), starts=(0.0, 0.5, -0.3), bursts=(1, 2, 4))
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])

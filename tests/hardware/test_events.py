@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,11 +43,12 @@ class Net(nn.Module):
         return self.head(nn.functional.gelu(self.line(y)).mean(1))
 
 
-@pytest.fixture(scope="module")
-def network() -> tuple[spikecast.SpikingNetwork, torch.Tensor]:
+@pytest.fixture(scope="module", params=[1, 3], ids=["one spike", "bursts"])
+def network(request) -> tuple[spikecast.SpikingNetwork, torch.Tensor]:
     torch.manual_seed(0)
     x = torch.randn(3, 2, 6, 5)
-    return spikecast.convert(Net().eval(), [x], Config(num_steps=T, num_levels=4, thresholds="quantile")), x
+    config = Config(num_steps=T, num_levels=4, burst=request.param, thresholds="quantile")
+    return spikecast.convert(Net().eval(), [x], config), x
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +58,16 @@ def events(network) -> Events:
 
 
 def dense(events: Events, layer: int) -> np.ndarray:
-    """Signed levels [T, samples, ...] of a layer, put back by address alone."""
+    """Signed levels [T, burst, samples, ...] of a layer, put back by address, those of a neuron in order."""
     sender, c = events.senders[layer], events.columns
     mine = c["layer"] == layer
-    found = np.zeros((events.num_steps, events.samples, *sender.shape), np.int8)
+    found = np.zeros((events.num_steps, sender.burst, events.samples, *sender.shape), np.int8)
     for t, b, ch, y, x, level in zip(
         *(c[k][mine].astype(int) for k in ("t", "sample", "channel", "y", "x", "level")), strict=True
     ):
         place = (ch, y, x) if len(sender.shape) == 3 else (x, ch) if len(sender.shape) == 2 else (ch,)
-        found[(t - 1, b, *place)] = level
+        pulse = np.count_nonzero(found[(t - 1, slice(None), b, *place)])
+        found[(t - 1, pulse, b, *place)] = level
     return found
 
 
@@ -74,7 +78,36 @@ def test_events_are_what_was_recorded(network, events) -> None:
     assert len(events)
     for i, (name, recorded) in enumerate(snn.record(x).items()):
         assert events.senders[i].name == name
+        assert events.senders[i].burst == recorded.levels.shape[1] == snn.config.burst
         assert np.array_equal(dense(events, i), recorded.levels.numpy())
+
+
+def test_events_are_in_the_order_in_which_they_are_fired(events) -> None:
+    """By step, layer and sample; there the first pulses of all neurons, by place, then the second ones, and so on."""
+    c, group = events.columns, np.zeros(0)
+    for t in range(1, T + 1):
+        for layer, sender in enumerate(events.senders):
+            for sample in range(events.samples):
+                places = [np.sort(flat) for flat, _ in events.at(t).pulses_of(layer, sample)]
+                assert all(set(later) <= set(first) for first, later in pairwise(places))
+                mine = (c["t"] == t) & (c["layer"] == layer) & (c["sample"] == sample)
+                found = sender.flat(c["channel"][mine], c["y"][mine], c["x"][mine])
+                assert np.array_equal(found, np.concatenate(places))
+                group = np.concatenate([group, np.flatnonzero(mine)])
+    assert np.array_equal(group, np.arange(len(events)))
+
+
+def test_a_burst_by_hand() -> None:
+    """1.375 = 1 + 1/2 - 1/8, 1.25 = 1 + 1/4, 0.5: levels 1, 1, 2 of the first pulses, 2 and 3, then -4."""
+    x = torch.tensor([[1.375, 1.25, 0.5]])
+    first = nn.Linear(3, 3, bias=False)
+    nn.init.eye_(first.weight)
+    model = nn.Sequential(first, nn.ReLU(), nn.Linear(3, 1)).eval()
+    snn = spikecast.convert(model, [x], Config(num_steps=1, num_levels=4, burst=4))
+    snn.set_thresholds({name: torch.ones_like(t) for name, t in snn.thresholds.items()})
+    found = record_events(snn, x)
+    assert found.columns["channel"].tolist() == [0, 1, 2, 0, 1, 0]
+    assert found.columns["level"].tolist() == [1, 1, 2, 2, 3, -4]
 
 
 def test_values_are_levels_times_thresholds(network, events) -> None:
@@ -83,8 +116,8 @@ def test_values_are_levels_times_thresholds(network, events) -> None:
     before = torch.zeros(())
     for t, estimates in enumerate(snn.record(x)[name].estimates, 1):
         sent = np.zeros(events.senders[0].shape).reshape(-1)
-        flat, levels = events.at(t).levels_of(0, 1)
-        sent[flat] = events.senders[0].values(flat, levels)
+        for flat, levels in events.at(t).pulses_of(0, 1):
+            sent[flat] += events.senders[0].values(flat, levels)
         moved = torch.from_numpy(sent.reshape(events.senders[0].shape)) / t
         assert torch.allclose(before + moved, estimates[1].double(), atol=1e-6)
         before = estimates[1].double()
@@ -94,7 +127,7 @@ def test_values_are_levels_times_thresholds(network, events) -> None:
     ("shape", "axis"), [((3, 4, 5), 0), ((4, 3), 1), ((7,), 0), ((7,), None), ((2, 3, 4, 5), 1), ((), None)]
 )
 def test_addresses(shape, axis) -> None:
-    sender = Sender("x", shape, axis, 1, np.ones(()))
+    sender = Sender("x", shape, axis, 1, 1, np.ones(()))
     flat = np.arange(int(np.prod(shape)))
     address = sender.address(flat)
     assert np.array_equal(sender.flat(*address), flat)
@@ -123,7 +156,7 @@ def test_files(events, tmp_path: Path, suffix) -> None:
         assert np.array_equal(again.columns[name], events.columns[name])
         assert again.columns[name].dtype.str == kind
     for a, b in zip(again.senders, events.senders, strict=True):
-        assert (a.name, a.shape, a.axis, a.num_levels) == (b.name, b.shape, b.axis, b.num_levels)
+        assert replace(a, threshold=b.threshold) == b
         assert np.array_equal(a.threshold, b.threshold)
     assert (again.coding, again.num_steps, again.samples) == (events.coding, events.num_steps, events.samples)
     if suffix == "npz":
@@ -215,7 +248,7 @@ def doubled(arrays) -> None:
     ("change", "complaint"),
     [
         (with_header(format="other"), "not that of spikecast events"),
-        (with_header(version=2), "its version is 2, this spikecast reads 1"),
+        (with_header(version=1), "its version is 1, this spikecast reads 2"),
         (with_header(version=0), "its version is 0"),
         (with_header(version=True), r"Expected `int`, got `bool` - at `\$.version`"),
         (with_header(coding="morse"), r"Invalid enum value \'morse\' - at `\$.coding`"),
@@ -230,6 +263,8 @@ def doubled(arrays) -> None:
         (with_layer(shape=[-1]), r"Expected `int` >= 1 - at `\$.layers\[0\].shape\[0\]`"),
         (with_layer(axis=3), "lacks its axis"),
         (with_layer(num_levels=99), r"Expected `int` <= 14 - at `\$.layers\[0\].num_levels`"),
+        (with_layer(burst=15), r"Expected `int` <= 14 - at `\$.layers\[0\].burst`"),
+        (with_layer(burst=0), r"Expected `int` >= 1 - at `\$.layers\[0\].burst`"),
         (with_layer(threshold=[7]), "do not fit"),
         (with_layer(name=["a"]), r"Expected `str`, got `array` - at `\$.layers\[0\].name`"),
         (with_column("t", 0), "a step, a layer or a sample"),
@@ -242,7 +277,7 @@ def doubled(arrays) -> None:
         (with_column("thresholds", float("nan")), "not positive and finite"),
         (with_column("thresholds", -1.0), "not positive and finite"),
         (swapped, "out of order"),
-        (doubled, "there twice"),
+        (doubled, "fires more than 1 times in a step, which is its burst|out of order"),
         (lambda a: a.update(t=a["t"].astype(np.uint32)), "declares|is due"),
         (lambda a: a.update(level=a["level"].astype(np.uint8)), "is due"),
         (lambda a: a.update(y=a["y"][:-1]), "is due"),
@@ -257,6 +292,20 @@ def test_liars_are_refused(events, tmp_path, change, complaint) -> None:
         load_events(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_a_neuron_that_fires_more_often_than_its_burst_is_refused(events, tmp_path, suffix) -> None:
+    """The same events as often as no burst is long; or, of bursts, those of a layer that is said to have none."""
+    first, *others = events.senders
+    lies = {first.burst: joined([events] * (first.burst + 1))}
+    if first.burst > 1:
+        lies[1] = replace(events, senders=(replace(first, burst=1), *others))
+    for burst, lie in lies.items():
+        lie.save(tmp_path / f"lie.{suffix}")
+        said = f"{first.name}.* fires more than {burst} times in a step, which is its burst"
+        with pytest.raises(ArtifactError, match=said):
+            load_events(tmp_path / f"lie.{suffix}")
 
 
 def test_objects_are_never_unpickled(events, tmp_path) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from spikecast.errors import ArtifactError
 from spikecast.hardware.events.files import arrays_of, load_events
-from spikecast.hardware.events.stream import COLUMNS, Events, Sender
+from spikecast.hardware.events.stream import COLUMNS, Events, Sender, occurrences
 from tests.strategies import NASTY
 
 COUNT = int(os.environ.get("SPIKECAST_FUZZ", "300"))
@@ -32,14 +32,15 @@ def sample() -> Events:
     """Some events, made by hand: this test needs no network."""
     draw = np.random.default_rng(0)
     senders = (
-        Sender("conv", (3, 5, 4), 0, 4, np.array([0.5, 1.0, 2.0]).reshape(3, 1, 1)),
-        Sender("tokens", (6, 8), 1, 2, np.ones((1, 1))),
+        Sender("conv", (3, 5, 4), 0, 4, 3, np.array([0.5, 1.0, 2.0]).reshape(3, 1, 1)),
+        Sender("tokens", (6, 8), 1, 2, 1, np.ones((1, 1))),
     )
     parts: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for t in (1, 2, 3):
         for layer, sender in enumerate(senders):
             for b in (0, 1):
-                flat = np.flatnonzero(draw.random(int(np.prod(sender.shape))) < 0.5)
+                number = draw.integers(0, sender.burst + 1, int(np.prod(sender.shape)))  # of pulses of each neuron
+                flat = np.concatenate([np.flatnonzero(number > pulse) for pulse in range(sender.burst)])
                 level = draw.integers(1, sender.num_levels + 1, len(flat)) * draw.choice([-1, 1], len(flat))
                 address = dict(zip(("channel", "y", "x"), sender.address(flat), strict=True))
                 found = {"t": t, "layer": layer, "sample": b, "level": level, **address}
@@ -137,7 +138,7 @@ def _lie(draw: random.Random, header: dict[str, Any], arrays: dict[str, Any]) ->
     elif kind == 1:
         layer = draw.choice(header["layers"]) if isinstance(header.get("layers"), list) and header["layers"] else {}
         if isinstance(layer, dict):
-            layer[draw.choice(["name", "shape", "axis", "num_levels", "threshold", "x"])] = draw.choice(NASTY)
+            layer[draw.choice(["name", "shape", "axis", "num_levels", "burst", "threshold", "x"])] = draw.choice(NASTY)
     elif kind == 2:
         name = draw.choice([n for n in arrays if n != "header"])
         if arrays[name].ndim and len(arrays[name]):
@@ -178,5 +179,6 @@ def _check_rules(found: Events, seed: object) -> None:
     for i, sender in enumerate(found.senders):
         mine = c["layer"] == i
         flat = sender.flat(c["channel"][mine], c["y"][mine], c["x"][mine])
+        assert occurrences(flat, c["sample"][mine], c["t"][mine]).max(initial=0) < sender.burst, seed
         assert not len(flat) or 0 <= flat.min() <= flat.max() < np.prod(sender.shape), seed
         assert np.isfinite(sender.values(flat, c["level"][mine])).all() if len(flat) else True, seed

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from spikecast.errors import ConfigError, DataError
-from spikecast.hardware.implementations import expanded_weight, levels_of, on_channels, size, spikes
+from spikecast.hardware.implementations import Form, expanded_weight, levels_of, on_channels, size, spikes
 from spikecast.theory.coding import prediction
-from spikecast.theory.firing import fire_exponent, fire_one_hot, fire_thermometer, level_index
+from spikecast.theory.firing import fire_burst, fire_exponent, fire_one_hot, fire_thermometer, level_index
 from spikecast.theory.neuron import Neuron, encode, rest_state, spike_step
 
-FORMS = ("value", "one_hot", "thermometer")
+FORMS: tuple[Form, ...] = ("value", "one_hot", "thermometer")
 SEEDS = st.integers(0, 2**31 - 1)
 
 
@@ -26,13 +26,15 @@ def drawn_levels(seed, num_levels, shape):
 
 
 @settings(max_examples=40)
-@given(seed=SEEDS, num_levels=st.integers(1, 14))
-def test_the_forms_are_what_the_comparators_say(seed, num_levels) -> None:
+@given(seed=SEEDS, num_levels=st.integers(1, 14), burst=st.sampled_from([1, 3]))
+def test_the_forms_are_what_the_comparators_say(seed, num_levels, burst) -> None:
     torch.manual_seed(seed)
     u = torch.randn(200).double() * 2.0 ** torch.randint(-num_levels, 2, (200,))
-    levels = fire_exponent(u, num_levels)
-    assert torch.equal(spikes(levels, num_levels, "one_hot").bool(), fire_one_hot(u, num_levels))
-    assert torch.equal(spikes(levels, num_levels, "thermometer").bool(), fire_thermometer(u, num_levels))
+    levels = fire_burst(fire_exponent, u, num_levels, burst)
+    for form, comparators in zip(FORMS[1:], (fire_one_hot, fire_thermometer), strict=True):
+        sent = spikes(levels, num_levels, form)
+        assert sent.shape == (burst, 200, 2 * num_levels)
+        assert torch.equal(sent.bool(), fire_burst(comparators, u, num_levels, burst))
 
 
 @settings(max_examples=40)
@@ -85,20 +87,26 @@ def test_linear_and_transposed_receive_the_same(seed, num_levels, form) -> None:
 
 
 @settings(max_examples=15)
-@given(seed=SEEDS, form=st.sampled_from(FORMS), coding=st.sampled_from(["differential", "rate"]))
-def test_a_guarded_neuron_in_any_form(seed, form, coding) -> None:
+@given(
+    seed=SEEDS,
+    form=st.sampled_from(FORMS),
+    coding=st.sampled_from(["differential", "rate"]),
+    burst=st.sampled_from([1, 3]),
+)
+def test_a_guarded_neuron_in_any_form(seed, form, coding, burst) -> None:
     """A rectifying neuron over time, heard through a form, leaves its receivers with the value view's estimates."""
     torch.manual_seed(seed)
-    neuron = Neuron(coding=coding, num_levels=4, lower=0.0)
+    neuron = Neuron(coding=coding, num_levels=4, burst=burst, lower=0.0)
     inputs, threshold = torch.randn(8, 30).double(), torch.rand(30).double() + 0.5
     estimates, _ = encode(inputs, threshold, neuron)
     state, heard, before = rest_state(torch.zeros(30).double(), neuron, threshold), torch.zeros(30).double(), None
     for t in range(1, 9):
         before = inputs[t - 2] if t > 1 else torch.zeros(30).double()
-        signal, state = spike_step(t * (inputs[t - 1] - prediction(before, t, coding)), state, t, threshold, neuron)
-        sent = spikes(level_index(signal / threshold), 4, form, torch.float64)
+        pulses, state = spike_step(t * (inputs[t - 1] - prediction(before, t, coding)), state, t, threshold, neuron)
+        sent = spikes(level_index(pulses), 4, form, torch.float64)
+        assert sent.shape == (burst, 30, size(form, 4))
         weight = torch.stack([expanded_weight(torch.ones(1, 1).double(), th, 4, form)[0] for th in threshold])
-        heard = prediction(heard, t, coding) + (sent * weight).sum(-1) / t
+        heard = prediction(heard, t, coding) + (sent * weight).sum((0, -1)) / t
         torch.testing.assert_close(heard, estimates[t - 1], rtol=1e-9, atol=1e-9)
 
 

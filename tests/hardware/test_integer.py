@@ -12,9 +12,11 @@ from spikecast.errors import ConfigError, DataError
 from spikecast.hardware.integer.fixed_point import _keeping_sums
 from spikecast.hardware.integer.network import IntegerNetwork
 from spikecast.hardware.integer.neuron import IntegerNeurons, Widths, gain, grown
-from spikecast.theory.firing import fire_argmin, level_value
+from spikecast.theory.firing import fire_argmin, fire_burst, level_value
 from spikecast.theory.neuron import Neuron, encode
 from tests.nets import relative
+
+BURSTS = pytest.mark.parametrize("burst", [1, 3])
 
 
 class Residual(nn.Module):
@@ -40,8 +42,9 @@ def residual(**settings):
 
 @pytest.mark.parametrize("coding", ["differential", "rate"])
 @pytest.mark.parametrize("granularity", ["channel", "layer"])
-def test_wide_weights_are_the_float_network(coding, granularity) -> None:
-    snn, x = residual(coding=coding, granularity=granularity)
+@pytest.mark.parametrize("bursts", [{}, {"burst": 3}, {"overrides": {"relu#2": {"burst": 2}}}], ids=str)
+def test_wide_weights_are_the_float_network(coding, granularity, bursts) -> None:
+    snn, x = residual(coding=coding, granularity=granularity, **bursts)
     net = IntegerNetwork(snn, weight_bits=16, membrane_bits=40)
     assert net.report.host == {}
     assert relative(net.run(x), snn.run(x)) < 0.01
@@ -105,23 +108,26 @@ def test_a_synapse_adds_subtracts_and_shifts() -> None:
             assert int(currents[0, f, y, z]) == value
 
 
+@BURSTS
 @pytest.mark.parametrize("num_levels", [1, 4, 8])
-def test_levels_are_those_of_the_definition(num_levels) -> None:
-    neuron, fraction = Neuron(num_levels=num_levels), 12
+def test_levels_are_those_of_the_definition(num_levels, burst) -> None:
+    neuron, fraction = Neuron(num_levels=num_levels, burst=burst), 12
     potential = torch.arange(-3 << fraction, 3 << fraction)
     neurons = IntegerNeurons("s", neuron, torch.ones(1), torch.full((1,), fraction), "divide")
-    spikes = neurons.step(potential, 1, Widths(32))
-    expected = level_value(fire_argmin(potential.double() / 2**fraction, num_levels), torch.float64)
-    assert torch.equal(spikes.double() / 2 ** (num_levels - 1), expected)
-    assert torch.equal(neurons.membrane, potential - (expected * 2**fraction).long())
+    pulses = neurons.step(potential, 1, Widths(32))
+    levels = fire_burst(fire_argmin, potential.double() / 2**fraction, num_levels, burst)
+    expected = level_value(levels, torch.float64)
+    assert torch.equal(pulses.double() / 2 ** (num_levels - 1), expected)
+    assert torch.equal(neurons.membrane, potential - (expected.sum(0) * 2**fraction).long())
 
 
 @pytest.mark.parametrize("interval", [(-float("inf"), float("inf")), (0.0, float("inf")), (0.0, 1.5), (-0.5, 1.0)])
 @pytest.mark.parametrize("coding", ["differential", "rate"])
-def test_a_neuron_over_time(coding, interval) -> None:
+@BURSTS
+def test_a_neuron_over_time(coding, interval, burst) -> None:
     """Against the value view: inputs are multiples of 2**-20, so that only the division by t can round."""
     lower, upper = interval
-    neuron = Neuron(coding=coding, num_levels=4, lower=lower, upper=upper)
+    neuron = Neuron(coding=coding, num_levels=4, burst=burst, lower=lower, upper=upper)
     inputs = (torch.randn(8, 400) * 2**20).round().double() / 2**20
     encoded = encode(inputs, torch.ones(400).double(), neuron, want_levels=True)
     neurons = IntegerNeurons("s", neuron, torch.ones(400), torch.full((400,), 30), "divide")
@@ -129,8 +135,9 @@ def test_a_neuron_over_time(coding, interval) -> None:
     for t in range(1, 9):
         now = inputs[t - 1]
         signal = t * now - (t - 1) * before if coding == "rate" else t * (now - before)
-        spikes = neurons.step((signal * 2**30).round().long(), t, widths)
-        differ += int((spikes.double() / 8 != level_value(encoded.levels[t - 1], torch.float64)).sum())
+        pulses = neurons.step((signal * 2**30).round().long(), t, widths)
+        assert pulses.shape == (burst, 400)
+        differ += int((pulses.double() / 8 != level_value(encoded.levels[t - 1], torch.float64)).any(0).sum())
         before = now
     assert differ <= 4
     assert 30 < widths.used["s membrane"] < 40
@@ -182,10 +189,11 @@ class Tokens(nn.Module):
         return self.out(x + self.mix(x, x, x, need_weights=False)[0]), x.mean(1)
 
 
+@BURSTS
 @pytest.mark.parametrize("coding", ["differential", "rate"])
-def test_graded_units_stay_on_the_host(coding) -> None:
+def test_graded_units_stay_on_the_host(coding, burst) -> None:
     model, x = Tokens().eval().double(), torch.randn(3, 4, 6).double()
-    snn = convert(model, [x], Config(num_steps=5, num_levels=6, coding=coding))
+    snn = convert(model, [x], Config(num_steps=5, num_levels=6, burst=burst, coding=coding))
     ours, theirs = IntegerNetwork(snn, weight_bits=16, membrane_bits=40).run(x), snn.run(x)
     assert [y.shape for y in ours] == [y.shape for y in theirs]
     assert all(relative(a, b) < 0.02 for a, b in zip(ours, theirs, strict=True))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 from pathlib import Path
 
 import nir
@@ -29,6 +31,7 @@ PLAIN = Config(
     threshold_scale=1.0371,
 )
 STEPS = 12
+NO_BURSTS = "where a stock neuron sends one; convert with burst=1, or export profile='extended'"
 
 
 class LeNet(nn.Module):
@@ -81,7 +84,8 @@ def differing(snn: SpikingNetwork, done: NirExport, x: Tensor) -> tuple[float, f
     out, sent = Interpreter(nir.read(done.path)).run(x, STEPS)
     recorded = snn.record(x, num_steps=STEPS)
     assert set(done.neurons.values()) == set(snn.sites)
-    shares = [(sent[n] != level_value(recorded[site].levels)).float().mean() for n, site in done.neurons.items()]
+    fired = {site: level_value(own.levels).sum(1) for site, own in recorded.items()}
+    shares = [(sent[n] != fired[site]).float().mean() for n, site in done.neurons.items()]
     answers = out.cumsum(0) / torch.arange(1, STEPS + 1).reshape(-1, 1, 1)
     return float(max(shares)), float((answers - snn.run(x, num_steps=STEPS)).abs().max())
 
@@ -133,7 +137,15 @@ def test_composite_keeps_an_identity_neuron_free(tmp_path: Path) -> None:
     assert differing(snn, done, x) == pytest.approx((0.0, 0.0), abs=1e-5)
 
 
-@pytest.mark.parametrize("config", [Config(num_steps=4), Config(num_steps=4, coding="rate"), PLAIN])
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(num_steps=4),
+        Config(num_steps=4, coding="rate"),
+        PLAIN,
+        Config(num_steps=2, burst=3, overrides={"relu#2": {"burst": 2}}),
+    ],
+)
 @pytest.mark.parametrize("pool", [nn.AvgPool2d, nn.MaxPool2d])
 def test_extended_restores_the_network_to_the_bit(pool, config: Config, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -147,6 +159,9 @@ def test_extended_restores_the_network_to_the_bit(pool, config: Config, tmp_path
     graph = nir.read(done.path)
     nested = [node for node in graph.nodes.values() if type(node).__name__ == "NIRGraph"]
     assert len(nested) == len(snn.sites)
+    settings = [json.loads(node.metadata["spikecast.neuron"]) for node in nested]
+    assert {own["site"]: own["burst"] for own in settings} == {s: n.burst for s, n in snn.neurons.items()}
+    assert back.neurons == snn.neurons
 
 
 def test_extended_takes_any_network(tmp_path: Path) -> None:
@@ -173,6 +188,8 @@ def test_weights_are_written_once(tmp_path: Path) -> None:
     [
         ("portable", Config(), "differential coding needs a gain of 1/t"),
         ("composite", Config(), "differential coding needs a gain of 1/t"),
+        ("portable", dataclasses.replace(PLAIN, burst=3), f"bursts of up to 3 spikes a step, {NO_BURSTS}"),
+        ("composite", Config(coding="rate", burst=2), f"bursts of up to 2 spikes a step, {NO_BURSTS}"),
         ("portable", dataclasses.replace(PLAIN, num_levels=2), "no plain IF"),
         ("portable", dataclasses.replace(PLAIN, signed=True), "a signed neuron"),
         ("portable", dataclasses.replace(PLAIN, firing_boundary=0.75), "it fires from 0.75·θ on"),
@@ -188,6 +205,23 @@ def test_what_a_profile_cannot_say_is_refused_by_name(profile, config, words, tm
     assert not (tmp_path / "net.nir").exists()
     with pytest.raises(ModelError, match="nothing of the network would spike"):
         export_nir(snn, tmp_path / "net.nir", profile, split=True)
+
+
+@pytest.mark.parametrize("profile", ["portable", "composite"])
+def test_only_the_sites_with_bursts_are_refused(profile, tmp_path: Path) -> None:
+    snn = converted(LeNet(), images(), dataclasses.replace(PLAIN, overrides={"relu#2": {"burst": 2}}))
+    with pytest.raises(ModelError, match=r"cannot say 1 of the network's ops \(relu#2: bursts of up to 2"):
+        export_nir(snn, tmp_path / "net.nir", profile)
+    done = export_nir(snn, tmp_path / "net.nir", profile, split=True)
+    assert [op.name for op in done.host_ops] == ["relu#2"]
+
+
+def test_importers_are_not_held_against_bursts(tmp_path: Path) -> None:
+    snn = converted(LeNet(), images(), PLAIN)
+    export_nir(snn, tmp_path / "net.nir")
+    bursts = converted(LeNet(), images(), dataclasses.replace(PLAIN, overrides={"relu#3": {"burst": 2}}))
+    with pytest.raises(DataError, match=r"^relu#3: bursts of several spikes a step, .* converted with burst=1$"):
+        check_nir(tmp_path / "net.nir", "sinabs", images(), network=bursts, python=sys.executable)
 
 
 def test_thresholds_of_single_places_are_refused(tmp_path: Path) -> None:

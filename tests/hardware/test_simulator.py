@@ -15,7 +15,7 @@ from spikecast.errors import DataError, ModelError
 from spikecast.hardware import record_events, stream_events
 from spikecast.hardware.events._scatter import RING
 from spikecast.hardware.events.simulator import Simulator, totals
-from spikecast.hardware.events.stream import COLUMNS
+from spikecast.hardware.events.stream import COLUMNS, joined
 from spikecast.hardware.events.tables import Table, table_of
 from spikecast.measure import energy
 from spikecast.network.counting.meter import metered_run
@@ -23,6 +23,8 @@ from spikecast.network.counting.tally import Tally
 from tests.nets import COUNTED, Net, sparse
 
 T = 12
+
+BURSTS = pytest.mark.parametrize("burst", [1, 3])
 
 # Depend on spikes and are not linear in them.
 REFUSED = [name for name in COUNTED if name.startswith(("attention", "analog inside"))] + ["gram"]
@@ -46,24 +48,45 @@ class Trunk(nn.Module):
         return self.head(z.mean((2, 3))) + y.mean((2, 3))[:, 1:]
 
 
+class Scaled(nn.Module):
+    """Spikes that are scaled, and so no spikes any more; here by 1, so that they keep their wires' values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 3, 3)
+        self.register_buffer("scale", torch.ones(1, 4, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x).relu() * self.scale)
+
+
 EXTRA: dict[str, Net] = {
+    "scaled": (Scaled, (2, 7, 6), {}),
+    "scaled, analog": (Scaled, (2, 7, 6), {"overrides": {"last.input": None}}),
     "trunk": (Trunk, (2, 7, 6), {}),
     "trunk, rate": (Trunk, (2, 7, 6), {"coding": "rate"}),
     "trunk, half full": (Trunk, (2, 7, 6), {"coding": "rate", "initial_potential": 0.5, "num_levels": 1}),
     "trunk, by neuron": (Trunk, (2, 7, 6), {"granularity": "neuron", "firing_boundary": 0.7, "encode_input": True}),
     "trunk, behind": (Trunk, (2, 7, 6), {"initial_potential": -0.6}),
+    "residual, by site": (*COUNTED["residual"][:2], {"overrides": {"relu#2": {"burst": 2}}}),
+    "residual, by site, rate": (
+        *COUNTED["residual"][:2],
+        {"overrides": {"relu": {"burst": 2}, "relu#3": {"burst": 4}}, "coding": "rate"},
+    ),
 }
-BOTH = {**{name: COUNTED[name] for name in COUNTED if name not in REFUSED}, **EXTRA}
+BOTH = {**{name: COUNTED[name] for name in COUNTED if name not in (*REFUSED, "einsum")}, **EXTRA}
 
 
 @functools.cache
-def converted(name: str) -> tuple[spikecast.SpikingNetwork, Tensor]:
+def converted(name: str, burst: int = 1) -> tuple[spikecast.SpikingNetwork, Tensor]:
     """In float64 no spike hangs on the last bit."""
     make, size, settings = (COUNTED | EXTRA)[name]
     torch.manual_seed(1)
     x = sparse(*size).double()
-    config = Config(**{"num_steps": T, "num_levels": 3, "thresholds": "quantile", **settings})
-    return spikecast.convert(make().eval().double(), [x], config), x
+    settings = {"num_steps": T, "num_levels": 3, "burst": burst, "thresholds": "quantile", **settings}
+    if burst > 1 and "initial_potential" in settings:
+        settings["initial_potential"] *= 2.0 ** -settings["num_levels"]
+    return spikecast.convert(make().eval().double(), [x], Config(**settings)), x
 
 
 def counted(simulator: Simulator, tally: Tally, columns: tuple[str, ...] = ("events", "spikes", "analog")) -> None:
@@ -74,13 +97,14 @@ def counted(simulator: Simulator, tally: Tally, columns: tuple[str, ...] = ("eve
         length = tally.num_steps
         mine = {op: numbers + [0] * (length - len(numbers)) for op, numbers in mine.items()}
         assert mine == theirs, column
-        assert column != "events" or any(map(sum, mine.values()))
+        assert column != "events" or not mine or any(map(sum, mine.values()))
 
 
+@BURSTS
 @pytest.mark.parametrize("name", BOTH)
-def test_it_runs_and_counts_as_the_network(name: str) -> None:
+def test_it_runs_and_counts_as_the_network(name: str, burst: int) -> None:
     """It computes the neurons itself: spikes, answers and counts are those of the value view."""
-    snn, x = converted(name)
+    snn, x = converted(name, burst)
     simulator, tally = Simulator(snn), Tally(T)
     expected = metered_run(snn, ((x,), {}), tally)
     assert torch.allclose(simulator.run(x), expected, atol=1e-10)
@@ -91,10 +115,11 @@ def test_it_runs_and_counts_as_the_network(name: str) -> None:
         assert found.tolist() == energy(snn, [x], costs).accumulates
 
 
+@BURSTS
 @pytest.mark.parametrize("name", BOTH)
-def test_recorded_events_give_the_same_answers(name: str) -> None:
+def test_recorded_events_give_the_same_answers(name: str, burst: int) -> None:
     """Replayed with the input, for the counts of everything, or without it where only spikes reach the answer."""
-    snn, x = converted(name)
+    snn, x = converted(name, burst)
     events, expected, tally = record_events(snn, x), snn.run(x), Tally(T)
     simulator = Simulator(snn)
     assert torch.allclose(simulator.run(x, events=events), expected, atol=1e-10)
@@ -106,9 +131,10 @@ def test_recorded_events_give_the_same_answers(name: str) -> None:
         counted(simulator, tally, ("events", "spikes"))
 
 
-@pytest.mark.parametrize("name", ["residual", "trunk, rate"])
-def test_a_step_is_done_before_the_next_exists(name: str) -> None:
-    snn, x = converted(name)
+@BURSTS
+@pytest.mark.parametrize("name", ["residual", "trunk, rate", "residual, by site"])
+def test_a_step_is_done_before_the_next_exists(name: str, burst: int) -> None:
+    snn, x = converted(name, burst)
     simulator, other = Simulator(snn), Simulator(snn)
     simulator.start(x)
     other.start(x)
@@ -143,16 +169,42 @@ def test_a_neuron_fires_without_input_and_is_not_looked_at_before() -> None:
     assert sum(neurons["visited"]) < 20
 
 
-def test_silence_costs_nothing() -> None:
+class Pooled(nn.Module):
+    """Weights of 1, so that an image of three numbers is what three neurons are to send; then their mean, tripled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv1d(1, 1, 1, bias=False), nn.Conv1d(1, 2, 1, bias=False)
+        nn.init.ones_(self.first.weight)
+        nn.init.ones_(self.last.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(nn.functional.avg_pool1d(self.first(x).relu(), 3))
+
+
+def test_a_merged_event_costs_as_much_as_the_fullest_neuron_of_its_window() -> None:
+    """1.375 = 1 + 1/2 - 1/8 takes three pulses, 1.25 two, 0.5 one: six spikes, in three pulses of the mean."""
+    x = torch.tensor([[[1.375, 1.25, 0.5]]]).double()
+    snn = spikecast.convert(Pooled().eval().double(), [x], Config(num_steps=1, num_levels=4, burst=4))
+    snn.set_thresholds({name: torch.ones_like(t) for name, t in snn.thresholds.items()})
+    simulator = Simulator(snn)
+    assert torch.allclose(simulator.run(x), x.mean().expand(1, 1, 2, 1))
+    last = next(c for c in simulator.counts.values() if "events" in c)
+    assert (last["events"], last["spikes"]) == ([2 * 3], [2 * 6])
+    assert totals(simulator.counts, "fired") == [6]
+
+
+@BURSTS
+def test_silence_costs_nothing(burst: int) -> None:
     """Work follows spikes: once the estimates are right, no neuron is looked at."""
-    snn, x = converted("plain")
+    snn, x = converted("plain", burst)
     simulator = Simulator(snn)
     simulator.run(x, num_steps=40)
     visited, fired, events = (totals(simulator.counts, column) for column in ("visited", "fired", "events"))
     assert visited[0] == 2 * 4 * 7 * 6
     assert sum(visited[20:]) < 0.1 * 20 * visited[0]
     assert sum(events[20:]) < 0.1 * 20 * events[0]
-    assert all(f <= v for f, v in zip(fired, visited, strict=True))
+    assert all(f <= burst * v for f, v in zip(fired, visited, strict=True))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -163,10 +215,11 @@ def test_what_is_not_linear_is_refused_by_name(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@BURSTS
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_host_can_compute_what_is_not_linear(name: str) -> None:
+def test_the_host_can_compute_what_is_not_linear(name: str, burst: int) -> None:
     """Spikes and answers are the network's; weighted ops that read graded signals count what changes in them."""
-    snn, x = converted(name)
+    snn, x = converted(name, burst)
     simulator, tally = Simulator(snn, hosted=True), Tally(T)
     expected = metered_run(snn, ((x,), {}), tally)
     assert torch.allclose(simulator.run(x), expected, atol=1e-9)
@@ -193,6 +246,8 @@ def test_weighted_ops_of_another_form_are_refused_by_name() -> None:
     snn = spikecast.convert(Odd("left").eval(), [x], Config(num_steps=2))
     with pytest.raises(ModelError, match=r"aten.matmul in '.*'\) has a form"):
         Simulator(snn)
+    with pytest.raises(ModelError, match=r"aten.einsum in '.*'\) has a form"):
+        Simulator(converted("einsum")[0])
 
 
 def test_small_mixtures_have_tables_and_large_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +309,13 @@ def test_misuse() -> None:
     trunk, image = converted("trunk")
     with pytest.raises(DataError, match=r"the answer depends on .* besides spikes"):
         Simulator(trunk).run(events=record_events(trunk, image))
-    other = record_events(*converted("residual"))
-    with pytest.raises(DataError, match="other layers"):
-        simulator.step(other)
+    for other in (converted("residual"), converted("plain", 3)):
+        with pytest.raises(DataError, match="other layers"):
+            simulator.step(record_events(*other))
+    events = record_events(snn, x)
+    twice = joined([events, events])
+    with pytest.raises(DataError, match="fires more than 1 times in a step, its burst"):
+        simulator.step(twice)
     simulator.start(x[:1])
     with pytest.raises(DataError, match="2 samples"):
         simulator.step(record_events(snn, x))

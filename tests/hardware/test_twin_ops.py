@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikecast import Config, convert
-from spikecast.errors import ConfigError
+from spikecast.errors import ConfigError, DataError
 from spikecast.graph.structure import flatten
 from spikecast.hardware import Twin, twin
 from spikecast.hardware.twin.units import Unit, units
+from spikecast.theory.firing import level_value
 
 CODINGS = pytest.mark.parametrize("coding", ["differential", "rate"])
+BURSTS = pytest.mark.parametrize("burst", [1, 3])
+# Few samples: a channel's threshold would be its largest value, which takes one pulse.
+COARSE: Any = {"granularity": "layer"}
 
 
 class Body(nn.Module):
@@ -59,11 +64,12 @@ TOPS = {
 }
 
 
+@BURSTS
 @CODINGS
 @pytest.mark.parametrize("top", TOPS)
-def test_it_answers_like_the_network(top, coding) -> None:
+def test_it_answers_like_the_network(top, coding, burst) -> None:
     model, x = Body(TOPS[top]).double().eval(), torch.randn(5, 6).double()
-    snn = convert(model, [x], Config(num_steps=5, num_levels=4, coding=coding))
+    snn = convert(model, [x], Config(num_steps=5, num_levels=4, burst=burst, coding=coding, **COARSE))
     ours, form = flatten(twin(snn).run(x))
     theirs, expected = flatten(snn.run(x))
     assert form == expected
@@ -89,19 +95,21 @@ class Words(nn.Module):
         return self.out(F.gelu(x + y))
 
 
+@BURSTS
 @CODINGS
-def test_tokens_and_masks_are_inputs(coding) -> None:
+def test_tokens_and_masks_are_inputs(coding, burst) -> None:
     model = Words().eval().double()
     tokens, present = torch.randint(0, 9, (3, 5)), torch.rand(3, 5) > 0.3
     present[:, 0] = True
-    snn = convert(model, [(tokens, present)], Config(num_steps=6, num_levels=8, coding=coding))
+    snn = convert(model, [(tokens, present)], Config(num_steps=6, num_levels=8, burst=burst, coding=coding, **COARSE))
     torch.testing.assert_close(twin(snn).run(tokens, present), snn.run(tokens, present), rtol=1e-9, atol=1e-9)
 
 
-def test_trace_holds_every_signal() -> None:
+@BURSTS
+def test_trace_holds_every_signal(burst) -> None:
     layer, x = nn.Linear(4, 8), torch.randn(2, 4)
     model = nn.Sequential(layer, nn.ReLU(), nn.Linear(8, 3))
-    snn = convert(model.eval(), [x], Config(num_steps=6, num_levels=4))
+    snn = convert(model.eval(), [x], Config(num_steps=6, num_levels=4, burst=burst, **COARSE))
     trace = Twin(snn).trace(x)
     program = snn.plan.program
     first, spikes, last = (n.name for n in program.nodes)
@@ -114,7 +122,11 @@ def test_trace_holds_every_signal() -> None:
     torch.testing.assert_close(trace.rest[first], layer.bias.expand(2, -1))  # which is where the wire rests
     (site,) = snn.sites
     record = snn.record(x)[site]
+    assert trace.levels[site].shape == (6, burst, 2, 8)
+    assert bool(trace.levels[site][:, 1:].any()) == (burst > 1)
     assert torch.equal(trace.levels[site], record.levels)
+    sent = level_value(trace.levels[site]).sum(1) * snn.threshold(site)
+    torch.testing.assert_close(sent, trace.signals[spikes])
     torch.testing.assert_close(trace.estimates(spikes), record.estimates)
     torch.testing.assert_close(trace.estimates(last), snn.run(x))
     assert trace.answer.shape == (6, 2, 3)
@@ -152,12 +164,14 @@ def test_kinds_of_units() -> None:
     assert found["spikecast.neuron"] is Unit.NEURON
 
 
-def test_it_can_follow_given_spikes() -> None:
+@BURSTS
+def test_it_can_follow_given_spikes(burst) -> None:
     """The wires carry what it was told to send, and the levels say what the neurons would have fired by themselves."""
     model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).double().eval(), torch.randn(2, 4).double()
-    snn = convert(model, [x], Config(num_steps=6, num_levels=4))
+    snn = convert(model, [x], Config(num_steps=6, num_levels=4, burst=burst, **COARSE))
     (site,) = snn.sites
     free, recorded = twin(snn).trace(x), snn.record(x)[site]
+    assert bool(recorded.levels[:, 1:].any()) == (burst > 1)
     same = twin(snn).trace(x, follow={site: recorded.levels})
     torch.testing.assert_close(same.answer, free.answer)
     assert torch.equal(same.levels[site], free.levels[site])
@@ -167,5 +181,8 @@ def test_it_can_follow_given_spikes() -> None:
     spikes = next(n.name for n in snn.plan.program.nodes if n.kwargs.get("site") == site)
     assert not other.signals[spikes][0].any()
     assert torch.equal(other.levels[site][0], free.levels[site][0])
-    lost = free.levels[site][0] > 0
-    assert (other.levels[site][1][lost] > 0).all()
+    lost = free.levels[site][0, 0] > 0
+    assert (other.levels[site][1, 0][lost] > 0).all()
+    for wrong in (recorded.levels[:, 0], recorded.levels[:3]):
+        with pytest.raises(DataError, match=rf"follow\['{site}'\] is .* where levels \[T, {burst}, 2, 8\] are due"):
+            twin(snn).trace(x, follow={site: wrong})

@@ -99,7 +99,7 @@ def _measure(given: Case, config: Config) -> Measured:
         same += (answers == expected.argmax(-1)).sum(1)
         errors.append((scores - expected).norm(dim=-1) / expected.norm(dim=-1))
     fired = [r.levels != 0 for r in snn.record(given.images[:8]).values()]
-    spikes = torch.stack([f.flatten(1).sum(1) for f in fired]).sum(0).cumsum(0) / sum(f[0].numel() for f in fired)
+    spikes = torch.stack([f.flatten(1).sum(1) for f in fired]).sum(0).cumsum(0) / sum(f[0, 0].numel() for f in fired)
     ann = float((given.answers.argmax(-1) == given.labels).float().mean())
     error = torch.cat(errors, 1).median(1).values
     count = len(given.images)

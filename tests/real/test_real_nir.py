@@ -37,7 +37,7 @@ def test_resnet20_portable_is_the_network(resnet: tuple[SpikingNetwork, Any, Pat
     """Until a first spike tips at a rounding tie, spike for spike; later in few of them."""
     snn, images, path = resnet
     _, sent = Interpreter(nir.read(path)).run(images, 16)
-    levels = {site: recorded.levels for site, recorded in snn.record(images, num_steps=16).items()}
+    levels = {site: recorded.levels.sum(1) for site, recorded in snn.record(images, num_steps=16).items()}
     nodes = {name: node.metadata for name, node in nir.read(path).nodes.items()}
     sites = {name: metadata["spikecast.site"] for name, metadata in nodes.items() if "spikecast.site" in metadata}
     assert set(sites.values()) == set(levels)

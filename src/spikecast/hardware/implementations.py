@@ -6,6 +6,7 @@ thermometer  for targets with plain comparators: all comparators up to the level
 
 They are made from the level that fired, after the guard of a rectifying neuron has had its say: the guard acts on the
 comparators as it acts on the level. λ_i = θ/2**(i-1), so that an expanded weight is W·θ shifted, to the bit.
+A burst sends one pulse after the other: levels [T, burst, ...] give [T, burst, ..., wires], and a synapse reads each.
 """
 
 from __future__ import annotations

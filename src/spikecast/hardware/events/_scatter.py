@@ -233,26 +233,24 @@ def _next(i, t, arrived, sent, constants, is_rate, start, lower, upper, signed):
 
 
 @compiled()
-def due(t, wire, arrived, sent, constants, settings, ring, looked_at):
+def due(t, reached, arrived, sent, constants, settings, ring, looked_at):
     """The neurons that may fire in step t: how many they are, and how many had to be looked at.
 
-    Looked at are those that anything arrived at, and those that waited for this step. The others of them wait anew.
+    Looked at are those that anything has reached, and those that waited for this step. The others of them wait anew.
     """
-    _, count, touched, used = wire
     head, links, slot = ring
-    number = used[0]
-    looked_at[:number] = touched[:number]
-    i = head[t % RING]
-    while i >= 0:
-        if count[i] == 0:
-            looked_at[number] = i
-            number += 1
-        i = links[1, i]
+    number = len(reached)
+    for k in range(number):
+        looked_at[k] = reached[k]
+        if slot[reached[k]] >= 0:
+            _take_out(reached[k], head, links, slot)
+    while head[t % RING] >= 0:
+        looked_at[number] = head[t % RING]
+        _take_out(looked_at[number], head, links, slot)
+        number += 1
     ready = 0
     for k in range(number):
         i = looked_at[k]
-        if slot[i] >= 0:
-            _take_out(i, head, links, slot)
         step = _next(i, t - 1, arrived, sent, constants, *settings)
         if step <= t:
             looked_at[ready] = i

@@ -21,14 +21,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from spikecast.config import MAX_LEVELS, MAX_STEPS, Coding
+from spikecast.config import MAX_BURST, MAX_LEVELS, MAX_STEPS, Coding
 from spikecast.errors import ArtifactError, MissingExtraError, SpikecastError, first_line
-from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender
+from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender, occurrences
 from spikecast.storage.child import HDF5_SIGNATURE, read_hdf5
 from spikecast.storage.files import file_start, replacing
 from spikecast.storage.schema import MAX_RANK, Record, decoded, short
 
-FORMAT, VERSION = "spikecast-events", 1
+FORMAT, VERSION = "spikecast-events", 2
 MAX_BYTES = 2**30
 MAX_HEADER = 2**22
 MAX_LAYERS = 2**14
@@ -74,7 +74,9 @@ def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
 
 def arrays_of(events: Events) -> dict[str, NDArray[Any]]:
     """One-dimensional arrays by name, the header among them as bytes."""
-    layers = tuple(LayerRecord(s.name, s.shape, s.axis, s.num_levels, tuple(s.threshold.shape)) for s in events.senders)
+    layers = tuple(
+        LayerRecord(s.name, s.shape, s.axis, s.num_levels, s.burst, tuple(s.threshold.shape)) for s in events.senders
+    )
     header = Header(FORMAT, VERSION, events.coding, events.num_steps, events.samples, len(events), layers)
     return {
         "header": np.frombuffer(msgspec.json.encode(header), np.uint8),
@@ -93,6 +95,7 @@ class LayerRecord(Record, frozen=True):
     shape: Extents
     axis: Annotated[int, msgspec.Meta(ge=0)] | None
     num_levels: Annotated[int, msgspec.Meta(ge=1, le=MAX_LEVELS)]
+    burst: Annotated[int, msgspec.Meta(ge=1, le=MAX_BURST)]
     threshold: Extents
 
     def check(self) -> None:
@@ -136,7 +139,7 @@ class Header(Record, frozen=True):
         for layer in self.layers:
             stop = start + math.prod(layer.threshold)
             threshold = thresholds[start:stop].reshape(layer.threshold).astype(np.float64)
-            senders.append(Sender(layer.name, layer.shape, layer.axis, layer.num_levels, threshold))
+            senders.append(Sender(layer.name, layer.shape, layer.axis, layer.num_levels, layer.burst, threshold))
             start = stop
         columns = {name: arrays[name] for name in COLUMNS}
         check_columns(columns, senders, self.num_steps, self.samples)
@@ -155,7 +158,8 @@ def read_header(text: bytes, max_bytes: int) -> Header:
         layer.check()
     if len({layer.name for layer in header.layers}) < len(header.layers):
         raise ArtifactError("it has two layers of one name")
-    if header.events > sum(math.prod(layer.shape) for layer in header.layers) * header.samples * header.num_steps:
+    slots = sum(math.prod(layer.shape) * layer.burst for layer in header.layers)
+    if header.events > slots * header.samples * header.num_steps:
         raise ArtifactError(f"it says that it has {header.events} events, more than there can be")
     total = sum(length * np.dtype(kind).itemsize for length, kind in header.lengths.values())
     if total > max_bytes:
@@ -164,7 +168,7 @@ def read_header(text: bytes, max_bytes: int) -> Header:
 
 
 def check_columns(columns: Mapping[str, Column], senders: list[Sender], num_steps: int, samples: int) -> None:
-    """Refuse an event out of range, out of order, or given twice."""
+    """Refuse an event out of range or out of order, and a neuron that fires more often in a step than its burst."""
     if not len(columns["t"]):
         return
     t, layer, sample = (columns[name].astype(np.int64) for name in ("t", "layer", "sample"))
@@ -180,11 +184,16 @@ def check_columns(columns: Mapping[str, Column], senders: list[Sender], num_step
         if bool((level == 0).any() or (np.abs(level.astype(np.int16)) > sender.num_levels).any()):
             raise ArtifactError(f"an event of the layer {short(sender.name)} has a level that there is not")
         flat[mine] = sender.flat(channel, y, x)
+    pulse = occurrences(flat, sample, layer, t)
+    for index, sender in enumerate(senders):
+        if pulse[layer == index].max(initial=0) >= sender.burst:
+            said = f"a neuron of the layer {short(sender.name)} fires more than {sender.burst} times in a step"
+            raise ArtifactError(f"{said}, which is its burst")
     after = np.zeros(len(t) - 1, bool)
-    for key in (flat, sample, layer, t):  # the last decides first
+    for key in (flat, pulse, sample, layer, t):  # the last decides first
         after = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & after)
     if not bool(after.all()):
-        raise ArtifactError("its events are out of order, or one is there twice")
+        raise ArtifactError("its events are out of order")
 
 
 # -- npz

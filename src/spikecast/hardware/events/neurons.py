@@ -8,6 +8,8 @@ then, or when something has arrived that makes it due, the one equation of `theo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from spikecast.theory import firing
 from spikecast.theory.neuron import step
 
 Floats = NDArray[np.float64]
+Pulse = tuple[NDArray[np.int64], NDArray[np.int8]]  # who fires, and the signed levels
 Wire = tuple[Floats, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -61,22 +64,22 @@ class NeuronState:
         self.waiting = (self.arrived, self.sent, shared.constants, shared.settings, ring)
         _scatter.wait(0, np.arange(size), *self.waiting)
 
-    def fire(self, t: int, wire: Wire) -> tuple[NDArray[np.int64], NDArray[np.int8], int]:
-        """What step t makes of what arrived: who fires, the signed levels, and how many had to be looked at."""
+    def fire(self, t: int, wires: Sequence[Wire]) -> tuple[list[Pulse], int]:
+        """What step t makes of what arrived: the pulses one after the other, and how many neurons were looked at."""
         shared, neuron = self.shared, self.shared.neuron
-        _scatter.receive(wire, self.arrived, 1.0 if self.is_rate else 1.0 / t)
-        ready, visited = _scatter.due(t, wire, *self.waiting, shared.looked_at)
-        places = shared.looked_at[:ready].copy()
+        for wire in wires:
+            _scatter.receive(wire, self.arrived, 1.0 if self.is_rate else 1.0 / t)
+        reached = np.unique(np.concatenate([touched[: used[0]] for _, _, touched, used in wires]))
+        ready, visited = _scatter.due(t, reached, *self.waiting, shared.looked_at)
+        places = np.sort(shared.looked_at[:ready])
         if self.is_rate:
             value, held = shared.rest[places] + self.arrived[places] / t, self.sent[places] / max(t - 1, 1)
         else:
             value, held = self.arrived[places], self.sent[places]
         index = torch.from_numpy(places)
         scales = firing.Scales(*(scale[index] for scale in shared.scales))
-        estimate, pulse = step(torch.from_numpy(value), torch.from_numpy(held), t, scales, neuron)
+        estimate, pulses = step(torch.from_numpy(value), torch.from_numpy(held), t, scales, neuron)
         self.sent[places] = estimate.numpy() * (t if self.is_rate else 1)
         _scatter.wait(t, places, *self.waiting)
-        levels = firing.level_index(pulse).numpy()
-        fired = np.flatnonzero(levels)
-        order = fired[np.argsort(places[fired])]
-        return places[order], levels[order], visited
+        levels = firing.level_index(pulses).numpy()
+        return [(places[level != 0], level[level != 0]) for level in levels], visited

@@ -39,10 +39,11 @@ def stream_events(network: SpikingNetwork, *args: Any, num_steps: int | None = N
                 levels = states.recorded[layer.name].levels[0]
                 for i in range(1 if free is None else execution.batch):
                     one = torch.tensor([i], device=levels.device)
-                    part = levels if free is None else execution.select(layer.value, levels, one)
-                    flat = part.flatten().cpu().numpy()
-                    places = np.flatnonzero(flat)
-                    fired.append((index, k * _CHUNK + i, places, flat[places]))
+                    for pulse in levels:
+                        part = pulse if free is None else execution.select(layer.value, pulse, one)
+                        flat = part.flatten().cpu().numpy()
+                        places = np.flatnonzero(flat)
+                        fired.append((index, k * _CHUNK + i, places, flat[places]))
         yield events_of_step(fired, t, senders, network.config.coding, total, 1 if free is None else free)
 
 

@@ -3,7 +3,9 @@
 It counts accumulates as a chip would perform them, op by op and step by step; the numbers equal those of
 `measure.energy`. Column "events" (costs "paper"): spikes that an average pool merges within a step go on as
 one weighted event, which is how the simulator works. Column "spikes" (costs "honest"): the same, with a merged event
-counted as the spikes it came from. Column "analog": entries of the image and of whatever else is no spikes.
+counted as the spikes it came from. Column "analog": entries of the image and of whatever else is no spikes. The pulses
+of a burst are events of their own: on each wire that carries spikes the first pulses of a step go, then the second
+ones, and so on, and only pulses of one number are merged.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from spikecast.graph.structure import unflatten
 from spikecast.hardware.affine import in_order
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.events import _scatter
-from spikecast.hardware.events.neurons import Neurons, NeuronState
+from spikecast.hardware.events.neurons import Neurons, NeuronState, Wire
 from spikecast.hardware.events.stream import Events, events_of_step, in_pieces, senders_of
 from spikecast.hardware.events.tables import Linear, Table
-from spikecast.hardware.events.wires import Wires, refuse_host_ops
+from spikecast.hardware.events.wires import Passage, Wires, refuse_host_ops
 from spikecast.network.answers import with_time
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.theory.coding import signal_between
@@ -99,7 +101,8 @@ class Simulator(Wires):
 
     def _check(self, events: Events) -> None:
         """Refuse the events of another network; thresholds may differ."""
-        own, theirs = ([(s.name, s.shape, s.num_levels) for s in senders] for senders in (self.senders, events.senders))
+        both = self.senders, events.senders
+        own, theirs = ([(s.name, s.shape, s.num_levels, s.burst) for s in senders] for senders in both)
         if own != theirs or events.coding != self.coding:
             raise DataError("the events are of other layers or another coding; record them with this network")
         if events.samples != self.samples:
@@ -128,7 +131,7 @@ class Simulator(Wires):
     def _estimate(self, sample: int, name: str) -> Tensor:
         """What a value stands for by what has arrived so far, in the middle of a step too."""
         held, form, t = self.held[sample][name], self.circuit.form(name), max(self.t, 1)
-        arrived = self.wires[name][0] if name in self.wires else 0.0  # a constant has no wire
+        arrived = sum(value for value, *_ in self.wires.get(name, ()))  # a constant has no wire
         total = (held + arrived) / t if self.coding == "rate" else held + arrived / t
         return torch.from_numpy(self.rest[name] + total).reshape(form.shape).to(form.dtype)
 
@@ -138,46 +141,53 @@ class Simulator(Wires):
         for node in self.order:
             if node.target == NEURON:
                 index = self.layers[node.name]
-                places, levels = self._fire(sample, index, node, given)
-                _scatter.send(places, self.senders[index].values(places, levels), self.wires[node.name])
-                fired.append((index, sample, places, levels))
+                pulses = self._fire(sample, index, node, given)
+                for (places, levels), wire in zip(pulses, self.wires[node.name], strict=True):
+                    _scatter.send(places, self.senders[index].values(places, levels), wire)
+                    fired.append((index, sample, places, levels))
             elif node.name in self.passages:
                 self._pass(node)
             else:
                 self._ask_host(sample, node)
         for name in self.rest.keys() & self.wires.keys():
             factor = 1.0 if self.coding == "rate" else 1.0 / self.t
-            _scatter.receive(self.wires[name], self.held[sample][name], factor)
-        for wire in {id(w): w for w in self.wires.values()}.values():
-            _scatter.clear(wire)
+            for wire in self.wires[name]:
+                _scatter.receive(wire, self.held[sample][name], factor)
+        for wires in {id(w): w for w in self.wires.values()}.values():
+            for wire in wires:
+                _scatter.clear(wire)
         return fired
 
-    def _fire(self, sample: int, index: int, node: Node, given: Events | None) -> tuple[Any, Any]:
+    def _fire(self, sample: int, index: int, node: Node, given: Events | None) -> list[tuple[Any, Any]]:
         if given is not None:
-            places, levels = given.levels_of(index, sample)
+            pulses = given.pulses_of(index, sample)
         else:
-            places, levels, visited = self.states[sample][index].fire(self.t, self.wires[node.args[0].name])
+            pulses, visited = self.states[sample][index].fire(self.t, self.wires[node.args[0].name])
             self._count(node, "visited", visited)
-        self._count(node, "fired", len(places))
-        return places, levels
+        self._count(node, "fired", sum(len(places) for places, _ in pulses))
+        return pulses
 
     def _pass(self, node: Node) -> None:
+        """What an op makes of what has arrived, pulse by pulse; where all of them are one signal, on its one wire."""
+        own = self.wires[node.name]
         for passage in self.passages[node.name]:
-            source, wire = self.wires[passage.source], self.wires[node.name]
-            how = passage.how
-            if isinstance(how, Table):
-                if source is not wire:
-                    _scatter.carry(how.start, how.targets, how.weights, how.once, source, wire)
-                continue
-            analog = not passage.is_spikes
-            if isinstance(how, Linear):
-                events, spikes = _scatter.scatter_linear(how.weights, analog, source, wire)
-            else:
-                settings = (how.weights, how.geometry, how.transposed, analog)
-                events, spikes = _scatter.scatter_conv(*settings, source, wire)
-            self._count(node, "analog" if analog else "events", events)
-            if not analog:
-                self._count(node, "spikes", spikes)
+            for j, source in enumerate(self.wires[passage.source]):
+                self._pass_on(passage, source, own[min(j, len(own) - 1)])
+
+    def _pass_on(self, passage: Passage, source: Wire, wire: Wire) -> None:
+        node, how, analog = passage.node, passage.how, not passage.is_spikes
+        if isinstance(how, Table):
+            if source is not wire:
+                _scatter.carry(how.start, how.targets, how.weights, how.once, source, wire)
+            return
+        if isinstance(how, Linear):
+            events, spikes = _scatter.scatter_linear(how.weights, analog, source, wire)
+        else:
+            settings = (how.weights, how.geometry, how.transposed, analog)
+            events, spikes = _scatter.scatter_conv(*settings, source, wire)
+        self._count(node, "analog" if analog else "events", events)
+        if not analog:
+            self._count(node, "spikes", spikes)
 
     def _count(self, node: Node, column: str, number: int) -> None:
         own = self.counts.setdefault(node.name, {}).setdefault(column, [])
@@ -198,7 +208,7 @@ class Simulator(Wires):
         if isinstance(value, Tensor) and value.is_floating_point():
             flat = value.double().flatten().cpu().numpy()
             (places,) = np.nonzero(flat)
-            _scatter.send(places, flat[places], self.wires[name])
+            _scatter.send(places, flat[places], self.wires[name][0])
 
     def _ask_host(self, sample: int, node: Node) -> None:
         """An op that is not linear, on what has arrived; it sends what its receivers lack (Thm 4.2)."""

@@ -1,7 +1,9 @@
-"""The address-event stream of a run: who fired which level when, one event per neuron and step at most.
+"""The address-event stream of a run: who fired which level when.
 
 An event is (t, layer, sample, channel, y, x, level): t counts from 1, the level is the signed index of `theory.firing`
-(±1 the largest, ±n the smallest, never 0). Events are in order of t, layer, sample, and place in the layer's tensor.
+(±1 the largest, ±n the smallest, never 0). Events are in order of t, layer, sample, number of the pulse in its neuron's
+burst, and place in the layer's tensor: what a layer sends in a step is the first pulses of all its neurons, then the
+second ones, and so on. The number itself is not written: it is how often the neuron has fired before in the step.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class Sender:
     shape: tuple[int, ...]
     axis: int | None  # of the channels
     num_levels: int
+    burst: int  # events of one neuron in one step, at most
     threshold: NDArray[np.float64]  # broadcasts against the shape
 
     @property
@@ -92,11 +95,15 @@ class Events:
         low, high = np.searchsorted(self.columns["t"], [t, t + 1])
         return self.select(slice(low, high))
 
-    def levels_of(self, layer: int, sample: int) -> tuple[Column, Column]:
-        """Places in a layer's flattened tensor and signed levels, of one sample; for the events of one step."""
-        c = self.columns
+    def pulses_of(self, layer: int, sample: int) -> list[tuple[Column, Column]]:
+        """Places in a layer's flattened tensor and signed levels, pulse by pulse; of one sample, in one step."""
+        c, sender = self.columns, self.senders[layer]
         own = self.select((c["layer"] == layer) & (c["sample"] == sample)).columns
-        return self.senders[layer].flat(own["channel"], own["y"], own["x"]), own["level"]
+        flat, level = sender.flat(own["channel"], own["y"], own["x"]), own["level"]
+        pulse = occurrences(flat)
+        if pulse.max(initial=0) >= sender.burst:
+            raise DataError(f"a neuron of {sender.name!r} fires more than {sender.burst} times in a step, its burst")
+        return [(flat[pulse == j], level[pulse == j]) for j in range(sender.burst)]
 
     def records(self) -> NDArray[np.void]:
         """One structured array, a field for each column."""
@@ -140,17 +147,34 @@ def _structured(columns: dict[str, Column], kinds: dict[str, str]) -> NDArray[np
     return rows
 
 
+def occurrences(*keys: Column) -> NDArray[np.int64]:
+    """For each row how many before it have the same keys."""
+    order, rows = np.lexsort(keys), np.arange(len(keys[0]))  # stable: rows of equal keys stay in order
+    is_first = np.ones(len(rows), bool)
+    is_first[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], 0)
+    found = np.empty_like(rows)
+    found[order] = rows - np.maximum.accumulate(np.where(is_first, rows, 0))
+    return found
+
+
 def joined(parts: Sequence[Events]) -> Events:
     """Events of several steps or samples as one stream, in order."""
     columns = {n: np.concatenate([p.columns[n] for p in parts]) for n in COLUMNS}
-    order = np.lexsort([columns["sample"], columns["layer"], columns["t"]])  # stable: places stay in order
+    order = np.lexsort([columns["sample"], columns["layer"], columns["t"]])  # stable: pulses and places stay in order
     return replace(parts[0], columns=columns).select(order)
 
 
 def senders_of(layers: Iterable[Layer]) -> tuple[Sender, ...]:
     return tuple(
-        Sender(n.name, n.shape, n.axis, n.neuron.num_levels, n.threshold.detach().double().cpu().numpy())
-        for n in layers
+        Sender(
+            name=layer.name,
+            shape=layer.shape,
+            axis=layer.axis,
+            num_levels=layer.neuron.num_levels,
+            burst=layer.neuron.burst,
+            threshold=layer.threshold.detach().double().cpu().numpy(),
+        )
+        for layer in layers
     )
 
 
@@ -165,9 +189,12 @@ def in_pieces(program: Program, tensors: list[Tensor], size: int) -> list[list[T
 def events_of_step(
     levels: Sequence[tuple[int, int, Column, Column]], t: int, senders: tuple[Sender, ...], *rest: Any
 ) -> Events:
-    """The events of step t, in order, out of (layer, sample, places in the flattened tensor, signed levels)."""
+    """The events of step t, in order, out of (layer, sample, places in the flattened tensor, signed levels).
+
+    There is one of these for each pulse of a burst, the first pulses first.
+    """
     parts: dict[str, list[Column]] = {name: [np.empty(0, kind)] for name, kind in COLUMNS.items()}
-    for layer, sample, flat, level in sorted(levels, key=lambda item: item[:2]):
+    for layer, sample, flat, level in sorted(levels, key=lambda item: item[:2]):  # stable: pulses stay in order
         event: tuple[Any, ...] = (t, layer, sample, *senders[layer].address(flat), level)  # in the order of COLUMNS
         for (name, kind), value in zip(COLUMNS.items(), event, strict=True):
             parts[name].append(np.broadcast_to(value, len(flat)).astype(kind))

@@ -36,7 +36,7 @@ class Wires:
             feed.target: circuit.constant(feed).double().flatten().cpu().numpy() for feed in circuit.read_outs
         }
         self.passages: dict[str, list[Passage]] = {}
-        self.wires: dict[str, Wire] = {}
+        self.wires: dict[str, tuple[Wire, ...]] = {}  # one for each pulse of a burst
         self._lay_wires()
 
     def _lay_wires(self) -> None:
@@ -51,9 +51,14 @@ class Wires:
             while root in alias:
                 root = alias[root]
             if root not in self.wires:
-                self.wires[root] = new_wire(form.numel())
+                self.wires[root] = tuple(new_wire(form.numel()) for _ in range(self._pulses(root)))
             self.wires[name] = self.wires[root]
         self.order = [n for n in self.program.nodes if n.name in self.circuit.sources or n.name in self.passages]
+
+    def _pulses(self, name: str) -> int:
+        """How many pulses in a step a value may carry; behind weights and sums they are one signal."""
+        neurons = self.circuit.network.neurons
+        return max((neurons[site].burst for site in self.program.flow.origins(name)), default=1)
 
     def _passages(self, node: Node) -> list[Passage]:
         """One for each use that the op makes of a value; a part of a split value reads what was split."""
@@ -79,7 +84,7 @@ class Wires:
         kept = {feed.target for feed in self.circuit.read_outs}
         for name, passages in self.passages.items():
             plain = [w for w in passages if isinstance(w.how, Table) and w.how.is_identity]
-            if len(passages) == 1 and plain:
+            if len(passages) == 1 and plain and self._pulses(name) == self._pulses(plain[0].source):
                 aliases[name] = passages[0].source
                 continue
             for passage in plain:

@@ -20,6 +20,7 @@ from spikecast.hardware.affine import in_order
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Link, Path
 from spikecast.hardware.implementations import by_input
+from spikecast.theory.neuron import Neuron
 
 UNUSED = -(2**20)  # exponent of a target's entry that a path does not reach
 _PROBES = 24
@@ -62,7 +63,7 @@ class Synapse:
     num_levels: int
 
     def currents(self, spikes: Tensor, batch: int) -> Tensor:
-        """What spikes ±2**(n-1-k) add to the target: whole numbers.
+        """What spikes ±2**(n-1-k), or sums of them in a burst, add to the target: whole numbers.
 
         The sums are done in floats, which hold every whole number up to 2**24 or 2**53 and have fast convolutions.
         """
@@ -77,13 +78,14 @@ def synapse(
     path: Path,
     threshold_in: Tensor,
     threshold_out: Tensor,
-    num_levels: int,
+    neuron: Neuron,
     axis: int | None,
     bits: int,
 ) -> Synapse:
     """The path in whole numbers, or `FoldError` with the reason.
 
-    Thresholds broadcast against one sample with its batch axis; `axis` is that of the target's channels.
+    Thresholds broadcast against one sample with its batch axis; `neuron` is the source's, `axis` that of the target's
+    channels.
     """
     at = [i for i, link in enumerate(path.links) if link.role is Role.SYNAPSE]
     others = [link for link in path.links if link.role not in (Role.SYNAPSE, Role.SHAPE, Role.SUM)]
@@ -99,7 +101,7 @@ def synapse(
         dims = tuple(i for i in range(target.dim()) if i != axis)
         weight, exponent = _fixed(fan_in / goal / before.multiple, dims, bits)
         exponent = exponent.expand(target.shape).masked_fill(fan_in == 0, UNUSED)
-        return Synapse(path, before, None, Moves(circuit, (), 1), slim(weight), slim(exponent), num_levels)
+        return Synapse(path, before, None, Moves(circuit, (), 1), slim(weight), slim(exponent), neuron.num_levels)
     node = path.links[first].node
     weight = _weight_of(circuit, node)
     out = _weighted(node, circuit, before(source), weight)
@@ -111,9 +113,10 @@ def synapse(
     spread = power.double().reshape(_channel_shape(node, out)).expand(out.shape)
     reached = after(torch.ones_like(out)) != 0
     exponent = torch.where(reached, _carried(after, spread + 4096) - 4096, UNUSED).round().long()
-    largest = whole.flatten(1).abs().sum(1).max() * (before.multiple * after.multiple << num_levels)
+    most = neuron.burst << neuron.num_levels  # more than a neuron sends in a step
+    largest = whole.flatten(1).abs().sum(1).max() * (before.multiple * after.multiple * most)
     whole = whole.float() if largest < 2**24 else whole
-    return Synapse(path, before, node, after, whole, slim(exponent), num_levels)
+    return Synapse(path, before, node, after, whole, slim(exponent), neuron.num_levels)
 
 
 def slim(value: Tensor) -> Tensor:

@@ -91,9 +91,9 @@ class IntegerNetwork:
             sender = path.source.site
             if sender is None:
                 continue
-            levels, sent = self.network.neurons[sender].num_levels, self.network.threshold(sender)
+            neuron, sent = self.network.neurons[sender], self.network.threshold(sender)
             try:
-                synapses.append(synapse(self.circuit, path, sent, threshold, levels, axis, self.bits))
+                synapses.append(synapse(self.circuit, path, sent, threshold, neuron, axis, self.bits))
             except FoldError as reason:
                 host.append((path, str(reason)))
         fraction = torch.full([1] * self.circuit.form(feed.target).dim(), least)
@@ -132,7 +132,7 @@ def _check(network: SpikingNetwork, weight_bits: int, membrane_bits: int, divisi
 
 
 class _Run:
-    """One input on its way: spikes of this step, and what the host knows of each source."""
+    """One input on its way: spikes of this step, bursts added up, and what the host knows of each source."""
 
     def __init__(self, network: IntegerNetwork, tensors: list[Tensor]) -> None:
         self.net, self.circuit = network, network.circuit
@@ -170,8 +170,8 @@ class _Run:
             signal = (value - before) / gain(t, self.net.division)
         self.sent[node.name] = value
         from_host = (signal * torch.exp2(receiver.fraction.double())).round().long()
-        spikes = neurons.step(from_host + receiver.currents(self.spikes, self.batch), t, self.net.widths)
-        self.spikes[node.name] = spikes
+        pulses = neurons.step(from_host + receiver.currents(self.spikes, self.batch), t, self.net.widths)
+        spikes = self.spikes[node.name] = pulses.sum(0)  # a synapse adds shifted weights pulse by pulse: the same sum
         sent = spikes * 2.0 ** (1 - neurons.neuron.num_levels) * receiver.threshold.double()
         self.values[node.name] = self._receive(self.values.get(node.name, 0.0), sent, t)
 

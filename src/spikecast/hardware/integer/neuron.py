@@ -7,7 +7,7 @@ rectifying neuron its own t·r_out. From step to step both grow by t/(t-1):
     shift   for chips that cannot divide: the gain 1/t gives way to 2**-floor(log2 t) at both ends of every wire, which
             is as valid a code (what counts is that they agree) and makes u grow by a shift of one at t = 2, 4, 8, ...
 
-Rate coding needs neither: t·r only adds up.
+Rate coding needs neither: t·r only adds up. A burst repeats within a step: find the level, shift, subtract.
 """
 
 from __future__ import annotations
@@ -91,35 +91,40 @@ class IntegerNeurons:
         self.membrane = self.estimate = torch.zeros((), dtype=torch.int64)
 
     def step(self, current: Tensor, t: int, widths: Widths) -> Tensor:
-        """Spikes ±2**(n-1-k), 0 for silence, for what arrived at step t."""
-        neuron = self.neuron
+        """The pulses [burst, ...] for what arrived at step t: ±2**(n-1-k), 0 for silence."""
+        neuron, pulses = self.neuron, []
         held = grown(self.membrane, t, neuron.coding, self.division) + current
         held = widths.fit(f"{self.name} membrane", held)
-        potential = held + self.offset
-        shift = (nearest_exponent(potential.double()) - self.fraction).clamp(max=0)
-        predicted = grown(self.estimate, t, neuron.coding, self.division)
-        shift = self._guarded(shift, potential, predicted, t)
-        silent = (shift <= -neuron.num_levels) | (potential == 0)
-        if not neuron.signed:
-            silent |= potential < 0
-        sign = potential.sign().masked_fill(silent, 0)
-        shift = shift.masked_fill(silent, 0)
-        self.membrane = held - (sign << (self.fraction + shift))
+        estimate = grown(self.estimate, t, neuron.coding, self.division)
+        for _ in range(neuron.burst):
+            sign, shift = self._level(held + self.offset, estimate, t)
+            held = held - (sign << (self.fraction + shift))
+            estimate = estimate + (sign << (self.scale + shift))
+            pulses.append(sign << (neuron.num_levels - 1 + shift))
+        self.membrane = held
         if neuron.is_rectifier:
-            fired = predicted + (sign << (self.scale + shift))
-            fired = fired.maximum(self._bound(neuron.lower, t)).minimum(self._bound(neuron.upper, t))
-            self.estimate = widths.fit(f"{self.name} estimate", fired)
-        return sign << (neuron.num_levels - 1 + shift)
+            estimate = estimate.maximum(self._bound(neuron.lower, t)).minimum(self._bound(neuron.upper, t))
+            self.estimate = widths.fit(f"{self.name} estimate", estimate)
+        return torch.stack(pulses)
 
-    def _guarded(self, shift: Tensor, potential: Tensor, predicted: Tensor, t: int) -> Tensor:
+    def _level(self, potential: Tensor, estimate: Tensor, t: int) -> tuple[Tensor, Tensor]:
+        """The next pulse for what is left of the potential: its sign, 0 for silence, and by how much 1 is shifted."""
+        shift = (nearest_exponent(potential.double()) - self.fraction).clamp(max=0)
+        shift = self._guarded(shift, potential, estimate, t)
+        silent = (shift <= -self.neuron.num_levels) | (potential == 0)
+        if not self.neuron.signed:
+            silent |= potential < 0
+        return potential.sign().masked_fill(silent, 0), shift.masked_fill(silent, 0)
+
+    def _guarded(self, shift: Tensor, potential: Tensor, estimate: Tensor, t: int) -> Tensor:
         """The largest spike that stays in the interval where the nearest would leave it."""
         slack = 1 << (GUARD - SLACK)
         negative = potential < 0
         if math.isfinite(self.neuron.lower):
-            room = floor_exponent((predicted - self._bound(self.neuron.lower, t) + slack).double()) - self.scale
+            room = floor_exponent((estimate - self._bound(self.neuron.lower, t) + slack).double()) - self.scale
             shift = torch.where(negative, shift.minimum(room), shift)
         if math.isfinite(self.neuron.upper):
-            room = floor_exponent((self._bound(self.neuron.upper, t) - predicted + slack).double()) - self.scale
+            room = floor_exponent((self._bound(self.neuron.upper, t) - estimate + slack).double()) - self.scale
             shift = torch.where(negative, shift, shift.minimum(room))
         return shift
 

@@ -18,6 +18,7 @@ from spikecast.errors import ConfigError, DataError, MissingExtraError
 from spikecast.hardware.nir.builder import nir_package
 from spikecast.hardware.nir.interpret import Interpreter
 from spikecast.network.spiking import SpikingNetwork
+from spikecast.theory.firing import level_value
 
 Importer = Literal["snntorch", "spikingjelly", "sinabs"]
 HOME = Path("~/.cache/spikecast/importers")  # where `make importers` puts the environments
@@ -111,11 +112,17 @@ def installed_importer(importer: str, python: str | os.PathLike[str] | None = No
 
 def _of_network(network: SpikingNetwork, graph: Any, x: Tensor, num_steps: int) -> tuple[Tensor, dict[str, Tensor]]:
     """The network's own signals: r[t] is a mean, so the signal of a step is t·r[t] - (t-1)·r[t-1]."""
+    if bursts := [site for site, neuron in network.neurons.items() if neuron.burst > 1]:
+        raise DataError(
+            f"{', '.join(bursts)}: bursts of several spikes a step, which no importer's IF sends; give the network "
+            "that the file was written from, converted with burst=1"
+        )
     estimates, recorded = network.run(x, num_steps=num_steps), network.record(x, num_steps=num_steps)
     totals = estimates * torch.arange(1, num_steps + 1).reshape(-1, *(1,) * (estimates.dim() - 1))
     signals = totals - torch.cat([torch.zeros_like(totals[:1]), totals[:-1]])
     nodes = {name: node for name, node in graph.nodes.items() if type(node).__name__ == "IF"}
-    return signals, {name: recorded[node.metadata["spikecast.site"]].levels.float() for name, node in nodes.items()}
+    sent = {site: level_value(own.levels).sum(1) for site, own in recorded.items()}
+    return signals, {name: sent[node.metadata["spikecast.site"]] for name, node in nodes.items()}
 
 
 def _run(path: Any, importer: str, x: Tensor, num_steps: int, python: str) -> tuple[Any, dict[str, Any]]:

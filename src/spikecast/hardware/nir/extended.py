@@ -42,7 +42,7 @@ def neuron_with_settings(layer: Layer) -> Any:
     """The nested graph of a layer with its own thresholds, and in its metadata what stock primitives cannot say."""
     threshold = layer.threshold.detach().cpu().float().expand(layer.shape).contiguous().numpy()
     graph = neuron_graph(layer, threshold)
-    settings = dataclasses.asdict(layer.neuron)  # coding differential: what arrives and what is sent weighs 1/t
+    settings = dataclasses.asdict(layer.neuron)  # differential: all signals weigh 1/t; burst: levels fire so often
     settings["interval"] = [str(settings.pop("lower")), str(settings.pop("upper"))]
     graph.metadata = {"spikecast.neuron": json.dumps({"site": layer.name, **settings})}
     return graph

@@ -11,9 +11,18 @@ from spikecast.hardware.circuit.parts import Layer
 from spikecast.hardware.nir.builder import nir_package, per_channel
 from spikecast.hardware.nir.linear import Unsaid
 from spikecast.theory.firing import level_value, thermometer_weights
+from spikecast.theory.neuron import Neuron
 
 Array = Any
 NO_GAIN = "differential coding needs a gain of 1/t, which no stock primitive has; convert with coding='rate'"
+
+
+def _refuse_bursts(neuron: Neuron) -> None:
+    if neuron.burst > 1:
+        raise Unsaid(
+            f"bursts of up to {neuron.burst} spikes a step, where a stock neuron sends one; convert with burst=1, or "
+            "export profile='extended'"
+        )
 
 
 def plain_if(layer: Layer) -> Any:
@@ -21,6 +30,7 @@ def plain_if(layer: Layer) -> Any:
     neuron, nir = layer.neuron, nir_package()
     if neuron.coding != "rate":
         raise Unsaid(NO_GAIN)
+    _refuse_bursts(neuron)
     if neuron.num_levels != 1 or neuron.signed:
         raise Unsaid(
             f"{'a signed' if neuron.signed else 'an'} neuron with {neuron.num_levels} level(s) is no plain IF; "
@@ -42,6 +52,7 @@ def composite(layer: Layer) -> Any:
     neuron = layer.neuron
     if neuron.coding != "rate":
         raise Unsaid(NO_GAIN)
+    _refuse_bursts(neuron)
     if neuron.upper != np.inf or neuron.lower not in (0.0, -np.inf):
         raise Unsaid(f"its interval [{neuron.lower:g}, {neuron.upper:g}] grows with t, for which there is no primitive")
     per_channel(layer)

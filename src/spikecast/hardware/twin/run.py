@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spikecast.errors import DataError
 from spikecast.graph.program import Node, Program, Ref
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.affine import in_order, is_wire, split_affine
@@ -27,6 +28,7 @@ class Run:
     rest    r[0] of each wire: what the graph gives for input 0 with all neurons silent; 0 under rate coding
     sent    x[t] of each wire at the present step (and indices or masks, which are not signals, as they are)
     held    r[t] of the wires whose receivers have to know it, `before` the same of step t-1
+    fired   by site the pulses [burst, ...] of the present step, in units of θ
     """
 
     def __init__(
@@ -117,12 +119,21 @@ class Run:
             rest = self.rest[source] if source in self.rest else self.known[source]
             self.states[site] = rest_state(rest, neuron, threshold)
         before = self.states[site]
-        signal, self.states[site] = spike_step(self._signal(source), before, t, threshold, neuron)
-        self.fired[site] = signal
+        pulses, self.states[site] = spike_step(self._signal(source), before, t, threshold, neuron)
+        self.fired[site] = pulses
+        signal = pulses.sum(0) * threshold
         if site in self.follow:
-            signal = level_value(self.follow[site][t - 1], signal.dtype) * threshold
-            self.states[site] = corrected(before, self.states[site], self.fired[site], signal, t, neuron)
+            fired, signal = signal, self._told(site, t, pulses).sum(0) * threshold
+            self.states[site] = corrected(before, self.states[site], fired, signal, t, neuron)
         return signal
+
+    def _told(self, site: str, t: int, pulses: Tensor) -> Tensor:
+        """The pulses that a site is to send, whatever it fires."""
+        levels = self.follow[site]
+        if len(levels) < t or levels[t - 1].shape != pulses.shape:
+            due = f"[T, {', '.join(map(str, pulses.shape))}]"
+            raise DataError(f"follow[{site!r}] is {list(levels.shape)}, where levels {due} are due, a step for each t")
+        return level_value(levels[t - 1], pulses.dtype)
 
     def _linear(self, node: Node, t: int) -> Any:
         def synapses(*signals: Tensor) -> Any:

@@ -28,7 +28,8 @@ from spikecast.theory.firing import level_index
 class Trace:
     """All that happened in a run: by wire its rest value r[0] and its signals [T, ...], by site the levels it fired.
 
-    A wire is called like the op that sends on it (an input by its own name).
+    Levels are [T, burst, ...]; the signal of a step is the sum of its pulses. A wire is called like the op that sends
+    on it (an input by its own name).
     """
 
     answer: Any
@@ -69,8 +70,9 @@ class Twin:
     ) -> Trace:
         """The same, with every signal on the way.
 
-        `follow` names levels by site, [T, ...]: the neurons send these, whatever they would have fired themselves,
-        which is what `levels` says then. So spikes that differ on their own account are told from all that follows.
+        `follow` names levels by site, [T, burst, ...]: the neurons send these, whatever they would have fired
+        themselves, which is what `levels` says then. So spikes that differ on their own account are told from all that
+        follows.
         """
         run, total = self._start(args, kwargs, num_steps)
         run.follow = follow or {}
@@ -78,7 +80,7 @@ class Twin:
         for t in range(1, total + 1):
             answers.append(run.advance(t))
             steps.append({n: x for n, x in run.sent.items() if isinstance(x, Tensor) and n in run.wires})
-            levels.append({site: level_index(x / run.threshold(site)) for site, x in run.fired.items()})
+            levels.append({site: level_index(pulses) for site, pulses in run.fired.items()})
         signals = {name: torch.stack([step[name] for step in steps]) for name in steps[0]}
         fired = {site: torch.stack([step[site] for step in levels]) for site in levels[0]}
         rest = {name: run.rest[name] for name in signals}
