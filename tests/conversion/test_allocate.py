@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -34,11 +35,17 @@ def test_the_best_of_a_table_is_the_best_of_all(seed) -> None:
 
 def net():
     torch.manual_seed(0)
-    layers = [nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU()]
-    layers += [nn.Flatten(), nn.Linear(16 * 36, 32), nn.ReLU(), nn.Linear(32, 10)]
-    model = nn.Sequential(*layers).eval()
+    layers: list[nn.Module] = [
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2, padding=1),
+        nn.ReLU(),
+    ]
+    last = nn.Linear(32, 10)
     with torch.no_grad():
-        model[-1].weight *= 6  # answers that are sure of themselves
+        last.weight *= 6  # answers that are sure of themselves
+    layers += [nn.Flatten(), nn.Linear(16 * 36, 32), nn.ReLU(), last]
+    model = nn.Sequential(*layers).eval()
     x = torch.rand(64, 1, 12, 12)
     return model, [(x[:32], torch.zeros(32, dtype=torch.int64)), (x[32:], torch.zeros(32, dtype=torch.int64))], x
 
@@ -104,11 +111,11 @@ def test_what_was_chosen_is_saved(tmp_path) -> None:
 def test_labels_say_that_answers_are_scores() -> None:
     """With labels the goal is a divergence, without them an error of the numbers; `output` says it outright."""
     model, batches, x = net()
-    goal = {"num_steps": 1, "fidelity": 0.002}
-    labelled = spikecast.convert(model, batches, Config(**goal))
-    said = spikecast.convert(model, [x[:32], x[32:]], Config(**goal, output="logits"))
+    goal = Config(num_steps=1, fidelity=0.002)
+    labelled = spikecast.convert(model, batches, goal)
+    said = spikecast.convert(model, [x[:32], x[32:]], dataclasses.replace(goal, output="logits"))
     assert all(torch.equal(a, b) for a, b in zip(labelled.thresholds.values(), said.thresholds.values(), strict=True))
-    plain = spikecast.convert(model, [x[:32], x[32:]], Config(**goal))
+    plain = spikecast.convert(model, [x[:32], x[32:]], goal)
     with torch.no_grad():
         error = float((plain(x[:32]) - model(x[:32])).square().sum() / model(x[:32]).square().sum())
     assert 0.001 <= error <= 0.00204

@@ -213,12 +213,12 @@ def test_scales_are_compared_on_places_of_all_samples(axes, monkeypatch) -> None
     monkeypatch.setattr(module, "PER_CHANNEL", 40)
     monkeypatch.setattr(module, "AT_LEAST", 400)
     steps = torch.arange(2 * 6 * 4 * 12 * 10).reshape(2, 6, 4, 12, 10).float()
-    kept = module._thinned(steps, axes, 0, seed=3)
+    kept = module.thinned(steps, axes, 0, seed=3)
     enough = max(40 * math.prod(steps.shape[1 + d] for d in axes), 400)
     assert kept.shape[:3] == steps.shape[:3] if axes == (1,) else kept.shape[:2] == steps.shape[:2]
     assert enough <= kept[0].numel() < min(steps[0].numel(), 2 * enough)
-    assert torch.equal(kept, module._thinned(steps, axes, 0, seed=3))
-    assert not torch.equal(kept, module._thinned(steps, axes, 0, seed=4))
+    assert torch.equal(kept, module.thinned(steps, axes, 0, seed=3))
+    assert not torch.equal(kept, module.thinned(steps, axes, 0, seed=4))
     columns = {int(v) % 10 for v in kept.flatten()}
     assert len(columns) > 2
-    assert module._thinned(steps[..., :3, :3], axes, 0, seed=3).shape == (2, 6, 4, 3, 3)
+    assert module.thinned(steps[..., :3, :3], axes, 0, seed=3).shape == (2, 6, 4, 3, 3)
