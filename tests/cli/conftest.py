@@ -86,8 +86,10 @@ def cli(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 def start_cli(home: Path) -> Callable[..., subprocess.Popen[str]]:
     """A command in a process of its own."""
 
-    def start(*words: str, launch: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:
+    def start(*words: str, launch: Sequence[str] = (), covered: bool = True, **options: Any) -> subprocess.Popen[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+        if not covered:
+            environment = {name: value for name, value in environment.items() if not name.startswith("COV")}
         command = [sys.executable, "-m", *launch, "spikecast", *words]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         return subprocess.Popen(command, cwd=home, text=True, env=environment, **streams)

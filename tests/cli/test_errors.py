@@ -158,7 +158,7 @@ def test_a_disk_that_fills_up_for_real(start_cli, home: Path) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
-    job = start_cli("convert", *DIGITS, "--out", "small/net.spikecast", preexec_fn=limited)
+    job = start_cli("convert", *DIGITS, "--out", "small/net.spikecast", covered=False, preexec_fn=limited)
     _, err = job.communicate(timeout=300)
     assert job.returncode == 1, err
     assert "small/net.spikecast is not written" in err.strip().splitlines()[-1]
@@ -182,7 +182,7 @@ def test_ctrl_c_leaves_nothing(start_cli, home: Path) -> None:
     assert "449 images" in job.stderr.readline()  # it is at work
     time.sleep(0.5)
     job.send_signal(signal.SIGINT)
-    out, err = job.communicate(timeout=60)
+    out, err = job.communicate(timeout=300)
     assert job.returncode == 130
     assert (out, err.strip()) == ("", "spikecast: stopped")
     assert list((home / "stopped").iterdir()) == []
