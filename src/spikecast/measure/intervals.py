@@ -124,13 +124,12 @@ def _by_chance(b: int, c: int) -> float:
     for k in range(min(b, c) + 1):
         total += term
         term = term * (n - k) // (k + 1)
-    return min(1.0, 2 * total / 2**n)
+    return min(1.0, 2 * total / (1 << n))
 
 
 def mean(notes: Sequence[float] | Tensor) -> float:
     """The score of notes that are numbers; `bootstrap(mean, notes)` knows it and is fast."""
-    total: float = math.fsum(map(float, notes))
-    return total / int(len(notes))
+    return math.fsum(notes) / len(notes)
 
 
 def bootstrap(score: Score, notes: Notes, confidence: float = 0.95, *, draws: int = 2000, seed: int = 0) -> Interval:
