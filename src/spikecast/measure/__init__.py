@@ -1,8 +1,9 @@
 """What a converted network costs and how well it answers, step by step: `energy`, `agreement`, `evaluate`."""
 
 from spikecast.costs import Costs
+from spikecast.measure import intervals
 from spikecast.measure.agreement import Agreement, agreement
 from spikecast.measure.evaluate import Evaluation, Evaluator, evaluate
 from spikecast.measure.figures import Energy, energy
 
-__all__ = ["Agreement", "Costs", "Energy", "Evaluation", "Evaluator", "agreement", "energy", "evaluate"]
+__all__ = ["Agreement", "Costs", "Energy", "Evaluation", "Evaluator", "agreement", "energy", "evaluate", "intervals"]
