@@ -83,7 +83,8 @@ def test_inspect_needs_no_data(cli) -> None:
     found = json.loads(cli("inspect", "net.py:net", "--trust", "--shape", "3,20,24", "--json").out)
     assert found["model"] == "net.py:net"
     assert [row["status"] for row in found["rows"]][:2] == ["analog", "spiking"]
-    assert found["prices"] == pytest.approx({"1": 0.9 * 3})  # of a spike: 96 averages go to 3 outputs
+    averages = 12 * 14 / (9 * 11)  # that hold a neuron, in the mean: those of 4 x 4 overlap; each goes to 3 outputs
+    assert found["prices"] == pytest.approx({"1": 0.9 * averages * 3})
 
 
 def test_a_saved_network_knows_its_images(cli, saved: Path) -> None:
@@ -94,7 +95,7 @@ def test_a_saved_network_knows_its_images(cli, saved: Path) -> None:
     found = json.loads(done.out)
     assert {key: found[key] for key in expected} == expected
     assert found["config"]["num_steps"] == 2
-    assert found["neurons"] == dict.fromkeys(network.sites, {"num_levels": 8, "burst": 1})
+    assert found["neurons"] == {site: {"num_levels": 8, "burst": 1} for site in network.sites}
     assert "neurons: n=8 burst=1 at 7 sites\n2 steps take 2 pulse slots" in cli("inspect", "digits.spikecast").out
     words = ["--data", "demo:digits", *QUICK[2:], "--json"]
     again = json.loads(cli("eval", "digits.spikecast", *words).out)
