@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import spikecast
 from spikecast.cli.job import open_job
@@ -51,9 +52,11 @@ def test_eval_prints_a_table_and_writes_json(home: Path, cli) -> None:
 
 def test_compare_and_sweep(home: Path, cli) -> None:
     data = [*IMAGES, "-T", "4", *COMMON]
-    done = cli("compare", *data, "--presets", "dcgs,ts,ours", "--levels", "3")
+    done = cli("compare", *data, "--presets", "dcgs,ts,hmt,ours", "--levels", "3")
     assert done.code == 0, done.err
-    assert [line.split()[0] for line in done.out.splitlines()[1:4]] == ["dcgs", "ts", "ours"]
+    lines = [line.split()[:3] for line in done.out.splitlines()[1:5]]
+    assert [name for name, _, _ in lines] == ["dcgs", "ts", "hmt", "ours"]
+    assert [slots for _, _, slots in lines] == ["1/2/4", "1/2/4", "3/6/12", "1/2/4"]
     words = ("--levels", "1,4", "--bursts", "1,3", "--thresholds", "quantile", "--budget", "steps=2,slots=3")
     done = cli("sweep", *data, *words, "--json")
     assert done.code == 0, done.err
@@ -78,15 +81,18 @@ def test_sweep_of_goals(cli) -> None:
 def test_calibration_keeps_labels_of_classes_only(home: Path, monkeypatch) -> None:
     """By whole numbers as labels a conversion knows that the answers are scores of classes."""
     monkeypatch.chdir(home)
-    options = {"model": "net.py:net", "data": "imagefolder:images", "trust": True, "size": 16}
+    options: dict[str, Any] = {"model": "net.py:net", "data": "imagefolder:images", "trust": True, "size": 16}
     job = open_job(JobOptions(**options, **vars(MachineOptions())))
     (batch,) = job.calibration()
     assert batch[1].tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    network = job.network(Config(num_steps=1, thresholds="quantile"))
-    assert list(network.sites) == ["1"]
     other = dataclasses.replace(job, source=dataclasses.replace(job.source, task="segmentation"))
     (batch,) = other.calibration()
     assert len(batch) == 1  # a model could take anything else for an argument
+    seen: list[str] = []
+    monkeypatch.setattr("spikecast.conversion.pipeline.allocate", lambda *given: seen.append(given[3]))
+    for each in (job, other):
+        each.network(Config(num_steps=1, energy_budget=0.5))
+    assert seen == ["logits", "values"]
 
 
 def test_reproduce_prints_published_beside_measured(home: Path, cli) -> None:
