@@ -74,7 +74,8 @@ def page(found: dict[str, Comparison], command: str) -> str:
         "# Results on real networks",
         "",
         f"Made by `{command}` with spikecast {spikecast.__version__}, torch {torch.__version__}.",
-        "Percent after 1, 2, 4 and 8 steps (1, 8, 16 and 32 with n = 1). Agreement is with the ANN's own answer;",
+        "Percent after 1, 2, 4 and 8 steps (1, 8, 16 and 32 with n = 1); slots are the pulse slots of these.",
+        "Agreement is with the ANN's own answer;",
         "energy is over the ANN's, under the costs `paper`, `honest` and `full` of [measure.md](measure.md).",
         "`dcgs` is the paper, `ecmt` rates with the same neurons, `snm` signed IF neurons with rates,",
         "`ours` the default of spikecast.",
@@ -83,10 +84,8 @@ def page(found: dict[str, Comparison], command: str) -> str:
         first = next(iter(comparison.entries.values()))[1]
         assert first.ann is not None
         lines += ["", f"## {name}: ANN {first.ann['top1']:.1%} of {first.samples} images", ""]
-        lines += [
-            "| preset | accuracy | agreement | energy, paper | energy, honest | energy, full | spikes per neuron |"
-        ]
-        lines += ["|---|---|---|---|---|---|---|"]
+        energies = "energy, paper | energy, honest | energy, full"
+        lines += [f"| preset | slots | accuracy | agreement | {energies} | spikes per neuron |", "|---" * 8 + "|"]
         for label, (config, e) in comparison.entries.items():
             steps = STEPS if config.num_steps <= 8 else (1, 8, 16, 32)
             lines.append(row(label, e, steps))
@@ -104,7 +103,10 @@ def row(label: str, e: Evaluation, steps: Sequence[int]) -> str:
 
     energies = [cells(e.energy.under(costs).ratio) for costs in ("paper", "honest", "full")]
     spikes = f"{e.energy.spikes_per_neuron[steps[-1] - 1]:.2f}"
-    return f"| {label} | {cells(e.steps['top1'])} | {cells(e.agreement)} | {' | '.join(energies)} | {spikes} |"
+    slots = " / ".join(str(e.slots[t - 1]) for t in steps)
+    return (
+        f"| {label} | {slots} | {cells(e.steps['top1'])} | {cells(e.agreement)} | {' | '.join(energies)} | {spikes} |"
+    )
 
 
 def verdict(comparison: Comparison) -> str:

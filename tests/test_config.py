@@ -155,7 +155,7 @@ def test_last_pattern_wins() -> None:
 
 
 def test_every_site_field_can_be_set() -> None:
-    other = {"num_levels": 2, "thresholds": "quantile", "threshold_scale": 2.0, "granularity": "layer",
+    other = {"num_levels": 2, "burst": 3, "thresholds": "quantile", "threshold_scale": 2.0, "granularity": "layer",
              "signed": False, "quantile": 0.5, "search_penalty": 1.0, "firing_boundary": 0.7,
              "initial_potential": 0.1}  # fmt: skip
     assert set(other) == set(SITE_FIELDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from spikecast.config import Config
@@ -15,17 +15,30 @@ _HALF_WAY: dict[str, Any] = {"num_levels": 1, "initial_potential": 0.5, "firing_
 
 
 class Preset(NamedTuple):
-    """The settings of a method, and what is other in networks without rectifiers."""
+    """The settings of a method, what is other in networks without rectifiers, and what follows from the levels."""
 
     settings: Mapping[str, Any]
     without_rectifiers: Mapping[str, Any] = {}
+    by_levels: Callable[[int], Mapping[str, Any]] = lambda _: {}
 
 
+# Each is a method as far as settings can say it; what the methods of others have besides is said beside them.
 PRESETS: Mapping[str, Preset] = {
-    "dcgs": Preset({"coding": "differential", "thresholds": "iteration_paper"}, _TRANSFORMER),  # the paper
-    "ecmt": Preset({"coding": "rate", "thresholds": "quantile"}, _TRANSFORMER),  # multi-threshold neurons with rates
-    "snm": Preset({"coding": "rate", "thresholds": "quantile", **_HALF_WAY}),  # signed IF neurons with memory
-    "ts": Preset({"coding": "rate", "thresholds": "quantile", "signed": False, **_HALF_WAY}),  # the classical IF neuron
+    # DCGS (ICML 2025), the paper, whole. The published code differs from it: docs/errata.md.
+    "dcgs": Preset({"coding": "differential", "thresholds": "iteration_paper"}, _TRANSFORMER),
+    # ECMT: its multi-threshold neuron with rates. Not its expectation compensation (here graded units), nor its
+    # normalisation of parameters (here the quantile).
+    "ecmt": Preset({"coding": "rate", "thresholds": "quantile"}, _TRANSFORMER),
+    # H-MT (AAAI-26): its neuron, which sends the binary digits of a value. Not its pair of a positive and a negative
+    # neuron (here one signed membrane), nor its calibration of thresholds (here the quantile).
+    "hmt": Preset(
+        {"coding": "rate", "thresholds": "quantile", "firing_boundary": 1.0},
+        by_levels=lambda n: {"burst": n, "initial_potential": 2.0**-n},
+    ),
+    # SNM: its signed IF neuron with memory, at rates. Not its normalisation neuron by neuron (here the quantile).
+    "snm": Preset({"coding": "rate", "thresholds": "quantile", **_HALF_WAY}),
+    # TS: its neuron only, the classical IF neuron. It trains its ANN for the conversion; here nothing is trained.
+    "ts": Preset({"coding": "rate", "thresholds": "quantile", "signed": False, **_HALF_WAY}),
     "ours": Preset({}),  # what spikecast chooses
 }
 
@@ -36,6 +49,6 @@ def preset(
     """The settings of a method; `rectifiers` says that the network has ReLUs, for which thresholds can be iterated."""
     if name not in PRESETS:
         raise ConfigError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
-    settings, without_rectifiers = PRESETS[name]
-    given = {"num_steps": num_steps, "num_levels": num_levels, **settings}
+    settings, without_rectifiers, by_levels = PRESETS[name]
+    given = {"num_steps": num_steps, "num_levels": num_levels, **by_levels(num_levels), **settings}
     return Config(**given if rectifiers else {**given, **without_rectifiers})

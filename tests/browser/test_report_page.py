@@ -85,7 +85,7 @@ def test_pointing_at_the_curves_reads_values(page, report) -> None:
     assert "After 6 steps" in said
     for network in report.networks:
         assert f"{network.name}{100 * network.steps['top1'][-1]:.1f} %" in said
-        assert f"{100 * network.energy['paper']['ratio'][-1]:.0f} % energy" in said
+        assert f"{network.slots[-1]} slots, {100 * network.energy['paper']['ratio'][-1]:.0f} % energy" in said
     page.mouse("#curve-chart svg", x=0.02)
     assert "After 1 step" in text(page, "#curve-chart .tip")
     page.mouse("#curves-title")

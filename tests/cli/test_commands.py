@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import spikecast
+from spikecast.cli.job import open_job
+from spikecast.cli.options import JobOptions, MachineOptions
+from spikecast.config import Config
 
 COMMON = ["--trust", "--size", "16", "--batch-size", "4"]
 IMAGES = ["net.py:net", "--data", "imagefolder:images"]
@@ -36,7 +41,7 @@ def test_eval_prints_a_table_and_writes_json(home: Path, cli) -> None:
     words = ["eval", *IMAGES, "-T", "2", "--limit", "5", *COMMON]
     done = cli(*words, "--out", "found/result.json", "--resume", "records")
     assert done.code == 0, done.err
-    assert done.out.splitlines()[0].split()[:3] == ["t", "top1", "top5"]
+    assert done.out.splitlines()[0].split()[:4] == ["t", "slots", "top1", "top5"]
     assert json.loads((home / "found" / "result.json").read_text())["samples"] == 5
     again = cli(*words, "--resume", "records")
     assert again.out == done.out
@@ -47,15 +52,47 @@ def test_eval_prints_a_table_and_writes_json(home: Path, cli) -> None:
 
 def test_compare_and_sweep(home: Path, cli) -> None:
     data = [*IMAGES, "-T", "4", *COMMON]
-    done = cli("compare", *data, "--presets", "dcgs,ts,ours", "--levels", "3")
+    done = cli("compare", *data, "--presets", "dcgs,ts,hmt,ours", "--levels", "3")
     assert done.code == 0, done.err
-    assert [line.split()[0] for line in done.out.splitlines()[1:4]] == ["dcgs", "ts", "ours"]
-    words = ("--levels", "1,4", "--thresholds", "quantile", "--budget", "steps=2")
+    lines = [line.split()[:3] for line in done.out.splitlines()[1:5]]
+    assert [name for name, _, _ in lines] == ["dcgs", "ts", "hmt", "ours"]
+    assert [slots for _, _, slots in lines] == ["1/2/4", "1/2/4", "3/6/12", "1/2/4"]
+    words = ("--levels", "1,4", "--bursts", "1,3", "--thresholds", "quantile", "--budget", "steps=2,slots=3")
     done = cli("sweep", *data, *words, "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert len(found["points"]) == 8
+    assert len(found["points"]) == 2 * 2 * 4
+    bursts = {p["name"].split()[1] for p in found["points"]}
+    assert bursts == {"burst=1", "burst=3"}
+    assert all(p["slots"] == p["num_steps"] * int(p["name"].split()[1][6:]) for p in found["points"])
     assert found["best"]["num_steps"] <= 2
+    assert found["best"]["slots"] <= 3
+
+
+def test_sweep_of_goals(cli) -> None:
+    words = ("-T", "1", "--levels", "4", "--bursts", "1", "--thresholds", "quantile", "--energy-budget", "0.4")
+    done = cli("sweep", *IMAGES, *words, "--fidelity", "0.1", "--budget", "slots=14", *COMMON)
+    assert done.code == 0, done.err
+    assert "of 3 settings" in done.out
+    assert "best within the budget" in done.out
+    assert " slots: " in done.out.splitlines()[-1]
+
+
+def test_calibration_keeps_labels_of_classes_only(home: Path, monkeypatch) -> None:
+    """By whole numbers as labels a conversion knows that the answers are scores of classes."""
+    monkeypatch.chdir(home)
+    options: dict[str, Any] = {"model": "net.py:net", "data": "imagefolder:images", "trust": True, "size": 16}
+    job = open_job(JobOptions(**options, **vars(MachineOptions())))
+    (batch,) = job.calibration()
+    assert batch[1].tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    other = dataclasses.replace(job, source=dataclasses.replace(job.source, task="segmentation"))
+    (batch,) = other.calibration()
+    assert len(batch) == 1  # a model could take anything else for an argument
+    seen: list[str] = []
+    monkeypatch.setattr("spikecast.conversion.pipeline.allocate", lambda *given: seen.append(given[3]))
+    for each in (job, other):
+        each.network(Config(num_steps=1, energy_budget=0.5))
+    assert seen == ["logits", "values"]
 
 
 def test_reproduce_prints_published_beside_measured(home: Path, cli) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import spikecast
+from spikecast.cli import common
 from spikecast.cli.app import COMMANDS
 from spikecast.cli.doctor import EXTRAS
 from spikecast.sources import Preparation, open_data
@@ -58,13 +59,17 @@ def test_the_packaged_networks_are_good(name: str) -> None:
 
 
 def test_demo(cli, home: Path) -> None:
-    done = cli("demo", "-T", "2", "--limit", "64", "--out", "shown")
+    done = cli("demo", "-T", "2", "--burst", "3", "--limit", "64", "--out", "shown")
     assert done.code == 0, done.err
     assert "What to try next" in done.out
     lines = done.out.splitlines()
     (head,) = {line for line in lines if line.startswith("t ")}
-    assert head.split() == ["t", *(w for c in ("differential", "rate") for w in (c, "accuracy", c, "same", c, "E"))]
-    assert len([line for line in lines if line.startswith("2 ")]) == 2
+    assert head.split() == [
+        "t",
+        "slots",
+        *(w for c in ("differential", "rate") for w in (c, "accuracy", c, "same", c, "E")),
+    ]
+    assert [line.split()[1] for line in lines if line.startswith("2 ")] == ["6", "6"]
     made = {f"{net}_{coding}.spikecast" for net in ("cnn", "vit") for coding in ("differential", "rate")}
     assert {p.name for p in (home / "shown").iterdir()} == made | {"cnn.html", "vit.html"}
     assert "<html" in (home / "shown" / "vit.html").read_text()
@@ -78,6 +83,8 @@ def test_inspect_needs_no_data(cli) -> None:
     found = json.loads(cli("inspect", "net.py:net", "--trust", "--shape", "3,20,24", "--json").out)
     assert found["model"] == "net.py:net"
     assert [row["status"] for row in found["rows"]][:2] == ["analog", "spiking"]
+    averages = 12 * 14 / (9 * 11)  # that hold a neuron, in the mean: those of 4 x 4 overlap; each goes to 3 outputs
+    assert found["prices"] == pytest.approx({"1": 0.9 * averages * 3})
 
 
 def test_a_saved_network_knows_its_images(cli, saved: Path) -> None:
@@ -88,6 +95,8 @@ def test_a_saved_network_knows_its_images(cli, saved: Path) -> None:
     found = json.loads(done.out)
     assert {key: found[key] for key in expected} == expected
     assert found["config"]["num_steps"] == 2
+    assert found["neurons"] == {site: {"num_levels": 8, "burst": 1} for site in network.sites}
+    assert "neurons: n=8 burst=1 at 7 sites\n2 steps take 2 pulse slots" in cli("inspect", "digits.spikecast").out
     words = ["--data", "demo:digits", *QUICK[2:], "--json"]
     again = json.loads(cli("eval", "digits.spikecast", *words).out)
     fresh = json.loads(cli("eval", "demo:cnn", "--data", "demo:digits", *QUICK, "--json").out)
@@ -101,8 +110,27 @@ def test_explain_and_bench(cli, saved: Path) -> None:
     assert done.code == 0, done.err
     assert sum(" loses " in line for line in done.out.splitlines()) == 2
     found = json.loads(cli("bench", "digits.spikecast", "--rounds", "1", "--json").out)
-    assert found["num_steps"] == 2
+    assert (found["num_steps"], found["slots"]) == (2, 2)
     assert found["ratio"] == pytest.approx(found["seconds"]["snn"] / found["seconds"]["ann"])
+
+
+def test_bursts_and_budgets(cli, home: Path) -> None:
+    """An energy budget chooses the neurons; commands that show steps show the pulse slots."""
+    words = ["--rounds", "1", "-T", "2", "--burst", "4"]
+    assert "SNN, 4 images, T = 2, 8 slots" in cli("bench", "demo:cnn", *words).out
+    goal = ["--energy-budget", "0.2", "-T", "1", "--calibrate", "16"]
+    done = cli("convert", "demo:cnn", "--data", "demo:digits", "--out", "cheap.spikecast", *goal)
+    assert done.code == 0, done.err
+    network = spikecast.load(home / "cheap.spikecast")
+    assert network.config.energy_budget == 0.2
+    longest = max(neuron.burst for neuron in network.neurons.values())
+    assert f"neurons: {common.neurons(network)}" in done.out
+    done = cli("eval", "cheap.spikecast", "--data", "demo:digits", "--limit", "64", "--json")
+    found = json.loads(done.out)
+    assert found["slots"] == [longest]
+    assert found["energy"]["ratio"][0] < 0.25
+    refused = cli("eval", "cheap.spikecast", "--data", "demo:digits", "--energy-budget", "0.3", "--burst", "2")
+    assert "has its own burst, energy_budget" in refused.complaint
 
 
 def test_report(cli, home: Path, saved: Path) -> None:
@@ -110,6 +138,7 @@ def test_report(cli, home: Path, saved: Path) -> None:
     done = cli("report", "digits.spikecast", *words, "--json")
     assert done.code == 0, done.err
     assert list(json.loads(done.out)) == ["out", "ann", "differential"]
+    assert json.loads(done.out)["differential"]["slots"] == [1, 2]
     assert "<html" in (home / "page.html").read_text()
     assert "<svg" in (home / "curves.svg").read_text()
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from spikecast import Config
+from spikecast import Config, convert
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import compare, has_rectifiers, preset_configs
 from spikecast.experiments.sweep import Point, Sweep, grid, sweep_of
@@ -34,6 +34,10 @@ def test_presets_are_what_they_are_called() -> None:
     snm, ts = preset("snm", num_levels=4), preset("ts")
     assert (snm.num_levels, snm.signed, snm.initial_potential, snm.firing_boundary) == (1, True, 0.5, 1.0)
     assert not ts.signed
+    hmt = preset("hmt", num_levels=5)
+    assert (hmt.coding, hmt.firing_boundary, hmt.num_levels, hmt.burst) == ("rate", 1.0, 5, 5)
+    assert hmt.initial_potential == 2**-5
+    assert {p.burst for name in PRESETS if name != "hmt" for p in (preset(name), preset(name, rectifiers=False))} == {1}
     assert preset("ours") == Config()
     with pytest.raises(ConfigError, match="no preset is called 'best'; there are dcgs, ecmt"):
         preset("best")
@@ -103,7 +107,8 @@ def test_presets_are_chosen_by_the_regions(model) -> None:
 
 def test_configs_of_presets_by_name() -> None:
     found = preset_configs(list(PRESETS), rectifiers=True, levels=(4, 8), num_steps=5)
-    assert list(found) == ["dcgs n=4", "dcgs n=8", "ecmt n=4", "ecmt n=8", "snm n=1", "ts n=1", "ours n=4", "ours n=8"]
+    assert list(found) == ["dcgs n=4", "dcgs n=8", "ecmt n=4", "ecmt n=8", "hmt n=4", "hmt n=8",
+                           "snm n=1", "ts n=1", "ours n=4", "ours n=8"]  # fmt: skip
     assert {c.num_steps for c in found.values()} == {5}
 
 
@@ -121,6 +126,7 @@ def test_comparison_and_resume(model, batches, tmp_path, monkeypatch) -> None:
     assert told == [("dcgs n=3", 4)] * 3 + [("ecmt n=3", 4)] * 3
     text = found.table()
     assert "top1 T=4" in text
+    assert [line.split()[:3] for line in text.splitlines()[1:3]] == [["dcgs", "n=3", "1/2/4"], ["ecmt", "n=3", "1/2/4"]]
     assert "ANN: top1" in text
     assert len(found.table((2,)).splitlines()) == 5
     monkeypatch.setattr("spikecast.experiments.compare.convert", lambda *_a, **_k: pytest.fail("converted again"))
@@ -128,6 +134,31 @@ def test_comparison_and_resume(model, batches, tmp_path, monkeypatch) -> None:
     assert json.dumps(again.to_json()) == json.dumps(found.to_json())
     with pytest.raises(ConfigError, match="nothing to compare"):
         compare(model, lambda: batches, lambda: batches, {})
+
+
+def test_hmt_sends_the_binary_digits_of_a_value_at_once(model, batches) -> None:
+    """Its neuron rounds to whole numbers of smallest levels, in one step, and all its spikes are positive."""
+    x = batches[0][0]
+    snn = convert(model, [x], preset("hmt", num_levels=6, num_steps=1))
+    (site,) = snn.sites
+    found, theta = snn.record(x)[site], snn.thresholds[site]
+    with torch.no_grad():
+        units = model[:2](x) / theta * 2**5
+    inside = units < 63.49  # all levels together are 63 smallest ones
+    sent = found.estimates[0] / theta * 2**5
+    torch.testing.assert_close(sent[inside], (units[inside] + 0.5).floor())
+    assert found.levels.shape[:2] == (1, 6)
+    assert int(found.levels.min()) == 0
+
+
+def test_comparison_shows_slots_of_bursts(model, batches) -> None:
+    configs = preset_configs(("hmt",), rectifiers=True, num_steps=1)
+    configs = {"three": Config(num_steps=2, burst=3, thresholds="quantile"), **configs}
+    found = compare(model, lambda: batches, lambda: batches, configs)
+    lines = found.table().splitlines()
+    assert lines[0].split()[0] == "slots"
+    assert [lines[1].split()[1], lines[2].split()[2]] == ["3/6", "8"]
+    assert [(p.num_steps, p.slots) for p in sweep_of(found).points] == [(1, 3), (2, 6), (1, 8)]
 
 
 def test_sweep_of_a_comparison(model, batches) -> None:
@@ -146,10 +177,10 @@ def test_sweep_of_a_comparison(model, batches) -> None:
 
 def test_front_and_budget_by_hand() -> None:
     a, b, c, d = (
-        Point("a", 1, 0.5, 0.1),
-        Point("b", 2, 0.8, 0.3),
-        Point("c", 4, 0.8, 0.2),  # less energy than b, more steps
-        Point("d", 4, 0.7, 0.3),  # beaten by both
+        Point("a", 1, 1, 0.5, 0.1),
+        Point("b", 2, 2, 0.8, 0.3),
+        Point("c", 4, 4, 0.8, 0.2),  # less energy than b, more steps
+        Point("d", 4, 4, 0.7, 0.3),  # beaten by both
     )
     sweep = Sweep("top1", [d, c, b, a])
     assert sweep.front == [a, c, b]
@@ -159,6 +190,19 @@ def test_front_and_budget_by_hand() -> None:
     assert sweep.within() == c
     with pytest.raises(ConfigError, match=r"the least energy is 10.0% of the ANN's \(a, T = 1\)"):
         sweep.within(energy=0.05)
+
+
+def test_bursts_take_time() -> None:
+    """A burst is no way to beat a setting with more steps: its slots count."""
+    steps, burst = Point("steps", 2, 2, 0.8, 0.3), Point("burst", 1, 3, 0.8, 0.3)
+    sweep = Sweep("top1", [burst, steps])
+    assert sweep.front == [steps, burst]
+    assert sweep.within(slots=2) == steps
+    assert sweep.within(num_steps=1) == burst
+    assert [line.split()[:3] for line in sweep.table().splitlines()[:3]] == [
+        ["setting", "T", "slots"], ["steps", "2", "2"], ["burst", "1", "3"],
+    ]  # fmt: skip
+    assert [p["slots"] for p in sweep.to_json()["points"]] == [3, 2]
 
 
 def test_grid_leaves_out_what_makes_no_sense() -> None:

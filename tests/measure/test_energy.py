@@ -57,7 +57,7 @@ def test_a_product_of_activations_by_hand() -> None:
         "matmul": Line("attention", "matmul", {"dense": [8, 0], "events": [9, 7], "two": [6, 5]}),
         "softmax": Line("attention", "softmax", {"graded": [4, 4]}),
     }
-    found = Energy(Tally(2, 1, lines), Costs(), "paper")
+    found = Energy(Tally(2, 1, lines), Costs(), "paper", [1, 2])
     assert [found.under(costs).accumulates for costs in ("paper", "honest", "full")] == [[9, 7], [9, 7], [6, 5]]
     assert found.snn == pytest.approx([9 * 0.9e-12, 16 * 0.9e-12])
     assert found.under("full").snn == pytest.approx([(6 * 0.9 + 4 * 4.6) * 1e-12, (11 * 0.9 + 8 * 4.6) * 1e-12])

@@ -115,6 +115,19 @@ def test_evaluate_is_what_the_answers_say(model, batches) -> None:
     assert "energy" not in plain.table()
 
 
+def test_a_step_takes_as_long_as_its_longest_burst(model, batches) -> None:
+    config = Config(num_steps=T, burst=2, thresholds="quantile", encode_input=True, overrides={"1": {"burst": 5}})
+    snn = spikecast.convert(model, batches, config)
+    assert sorted({neuron.burst for neuron in snn.neurons.values()}) == [2, 5]
+    assert snn.slots() == [5, 10, 15]
+    found = evaluate(snn, batches, model=model, num_steps=2)
+    assert found.slots == found.energy.slots == found.energy.under("full").slots == snn.slots(2) == [5, 10]
+    assert found.to_json()["slots"] == found.energy.to_json()["slots"] == [5, 10]
+    for table in (found.table(), found.energy.table(), evaluate(snn, batches, costs=None, num_steps=2).table()):
+        rows = [line.split() for line in table.splitlines()[:3]]
+        assert [row[:2] for row in rows] == [["t", "slots"], ["1", "5"], ["2", "10"]]
+
+
 def test_targets_are_found(model, batches) -> None:
     snn = spikecast.convert(model, batches, Config(num_steps=T, thresholds="quantile"))
     wanted = evaluate(snn, batches).steps

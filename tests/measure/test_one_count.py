@@ -183,7 +183,7 @@ def test_no_ratio_where_products_are_not_counted(uncounted) -> None:
     assert "ANN 0" not in text
     merged = Tally(2)
     merged.merge(Tally.from_json(json.loads(json.dumps(found.tally.to_json()))))
-    assert Energy(merged, found.costs, "paper").ratio is None
+    assert Energy(merged, found.costs, "paper", [1, 2]).ratio is None
     assert found.to_json()["ratio"] is None
     assert [row["macs"] for row in found.rows() if row["target"].startswith(op)] == [None]
 

@@ -81,6 +81,8 @@ def test_sites(made) -> None:
     assert set(snn.thresholds) == {"backbone.1", "head.0.input", "head.1"}  # only the first region reads the image
     assert set(snn.networks) == {"backbone", "head"}
     assert snn.report.num_sites == 3
+    assert set(snn.report.prices) == set(snn.sites)
+    assert snn.slots(2) == [1, 2]
     assert {row.scope.split(".")[0] for row in snn.report.rows} == {"backbone", "head"}
     assert any("outside of the regions" in note for note in snn.report.notes)
 

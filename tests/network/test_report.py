@@ -117,13 +117,35 @@ def test_table(many) -> None:
 
 
 def test_json_round_trip(many) -> None:
-    made = Report(many[2].rows, many[2].num_sites, False, ("a note", "ein Vermerk: ≥ θ"))
+    made = Report(many[2].rows, many[2].num_sites, False, ("a note", "ein Vermerk: ≥ θ"), {"relu": 0.1, "b.input": 7.0})
     again = Report.from_json(json.loads(json.dumps(made.to_json())))
     assert again == made
     assert str(again) == str(made)
     assert again.notes[0] in str(again)
     data = made.to_json()
     assert (data["total_macs"], data["foldable"]) == (made.total_macs, False)
+
+
+def test_price_of_a_spike(small) -> None:
+    made = report_of(plan(small, Config()), small)
+    assert list(made.prices) == ["relu", "c.input"]
+    assert made.prices == pytest.approx({"relu": 6 * 0.9, "c.input": 2 * 0.9})  # picojoules: it reaches 6 and 2 outputs
+    assert made.to_json()["prices"] == made.prices
+    lines = str(made).splitlines()
+    at = lines.index("site     a spike costs")
+    assert [line.split() for line in lines[at + 1 : at + 3]] == [["relu", "5.4", "pJ"], ["c.input", "1.8", "pJ"]]
+
+
+def test_price_at_borders_and_of_averages() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.AvgPool2d(4))
+    made = report(nn.Sequential(model, nn.Flatten(), nn.Linear(2, 5)), torch.randn(2, 1, 4, 4))
+    reached = 2 * (4 * 3 - 2) ** 2 / 16  # outputs of a neuron in the mean: fewer at the borders
+    assert list(made.prices.values()) == pytest.approx([reached * 0.9, 5 * 0.9])
+
+
+def test_nothing_to_pay() -> None:
+    made = report(nn.ReLU(), torch.randn(2, 3))
+    assert list(made.prices.values()) == [0.0]
 
 
 class Unknown(nn.Module):

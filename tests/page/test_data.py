@@ -66,6 +66,7 @@ def test_figures_are_those_of_the_measurements(report, model, snns, batches) -> 
             priced = found.energy.under(costs)
             assert network.energy[costs] == {"ann": priced.ann, "snn": priced.snn, "ratio": priced.ratio}
         assert network.spikes_per_neuron == found.energy.spikes_per_neuron
+        assert network.slots == found.slots == [1, 2, 3, 4]
 
 
 def test_layers_add_up_and_know_their_error(report, model, snns, batches) -> None:
@@ -146,9 +147,10 @@ def test_samples_are_taken_along_the_batch_axis() -> None:
     errors = {layer.name: layer.error for layer in network.layers if layer.error is not None}
     assert errors == {site.site: site.error for site in compared.sites}
     (trace,) = [trace for trace in network.traces if trace.site.endswith("linear1.input")]
-    levels = snn.record(inputs[:, :2])[trace.site].levels  # [T, length, samples, 8]
-    assert (trace.neurons, tuple(levels.shape)) == (5 * 8, (2, 5, 2, 8))
-    assert torch.tensor(trace.levels).equal(levels.permute(2, 0, 1, 3).flatten(2)[..., trace.shown].long())
+    levels = snn.record(inputs[:, :2])[trace.site].levels  # [T, burst, length, samples, 8]
+    assert (trace.neurons, tuple(levels.shape)) == (5 * 8, (2, 1, 5, 2, 8))
+    shown = levels[:, 0].permute(2, 0, 1, 3).flatten(2)[..., trace.shown]
+    assert torch.tensor(trace.levels).equal(shown.unsqueeze(-1).long())
 
 
 def test_json_round_trip(report) -> None:

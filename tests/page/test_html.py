@@ -10,6 +10,7 @@ import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -23,12 +24,15 @@ EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&${evil
 VOID = {"meta", "img", "br", "input", "link"}
 
 
-def network(name: str, accuracy: float, ratio: float) -> NetworkData:
+def network(name: str, accuracy: float, ratio: float, burst: int = 1) -> NetworkData:
     energy = {"ann": 2e-6, "snn": [1e-6, ratio * 2e-6], "ratio": [ratio / 2, ratio]}
     layer = Layer("a", "a", "conv2d", "", "synapse", "synapse", None, 10, None, None, None, None, {"paper": [1.0, 1.0]})
     steps = {"top1": [0.5, accuracy], "top5": [1.0, 1.0]}
     costs = dict.fromkeys(("paper", "honest", "full"), energy)
-    return NetworkData(name, {"num_levels": 2}, steps, [0.5, 0.9], costs, [0.5, 1], "s", 0.9, [layer], [], [], [], 0)
+    slots, seen = [burst, 2 * burst], dict[str, Any](graph=[], traces=[], examples=[], disagree=0)
+    return NetworkData(
+        name, {"num_levels": 2}, slots, steps, [0.5, 0.9], costs, [0.5, 1], "s", 0.9, [layer], **seen
+    )  # fmt: skip
 
 
 def report(**changes: object) -> ReportData:
@@ -137,6 +141,16 @@ def test_head_speaks_of_the_best_network() -> None:
         assert said.strip() in text
 
 
+def test_pulse_slots_are_shown_beside_the_steps() -> None:
+    text = page(report(networks=[network("one", 0.8, 0.5), network("many", 0.9, 0.5, burst=7)]))
+    assert "SNN after 2 steps, 14 slots" in text
+    heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', text)
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr.*?</tr>", text)[1:]]
+    at = heads.index("Slots") - 1  # the first head is that of the names
+    assert [row[at] for row in rows] == ["", "2", "14"]  # of the ANN and of both networks
+    assert {len(row) for row in rows} == {len(heads) - 1}
+
+
 def test_many_steps_are_shown_in_powers_of_two() -> None:
     long = dataclasses.replace(network("long", 0.8, 0.5), steps={"top1": [0.5] * 20}, agreement=[0.5] * 20)
     text = page(report(networks=[long]))
@@ -157,6 +171,9 @@ def test_plots(kind: str, tmp_path: Path) -> None:
         text = " ".join(ElementTree.fromstring(first).itertext())
         for said in ("one", "two", "ANN", "time-steps", "(full costs)"):
             assert said in text
+        assert "slots" not in text
+        write_plots(report(networks=[network("many", 0.9, 0.5, burst=7)]), tmp_path / "many.svg")
+        assert "many, 7 slots a step" in (tmp_path / "many.svg").read_text()
 
 
 def test_plots_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

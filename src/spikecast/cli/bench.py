@@ -35,25 +35,30 @@ def command(
     \b
     spikecast bench demo:cnn --batch-size 32
     spikecast bench torchvision:resnet34 --steps 8 --levels 4
+    spikecast bench torchvision:resnet34 --steps 1 --burst 3
     """
     source = open_source(model, machine)
     if source.regions is not None or source.task == "detection":
         raise ConfigError(f"{model.model} is converted by region; time the regions with a script of your own")
     batch = source.inputs(batch_size, shape)
     network = source.network
-    if network is None:  # the thresholds that are quickest to find: how long a step takes does not depend on them
-        quick = dataclasses.replace(settings, thresholds=settings.thresholds or "quantile")
-        network = convert(source.model, [batch], quick.config(machine.seed))
+    if network is None:
+        config = settings.config(machine.seed)
+        if "thresholds" not in settings.given and not config.has_goal:
+            config = dataclasses.replace(config, thresholds="quantile")  # found at once, and a step takes as long
+        network = convert(source.model, [batch], config)
     steps = settings.steps or network.config.num_steps
+    slots = network.slots(steps)[-1]
     calls = batch if isinstance(batch, tuple) else (batch,)
     many = tuple(x.repeat(steps, *[1] * (x.dim() - 1)) for x in calls)
     runs: dict[str, Callable[[], Any]] = {
         f"ANN, {batch_size} images": lambda: source.model(*calls),
         f"ANN, {batch_size * steps} images": lambda: source.model(*many),
-        f"SNN, {batch_size} images, T = {steps}": lambda: network.run(*calls, num_steps=steps),
+        f"SNN, {batch_size} images, T = {steps}, {slots} slots": lambda: network.run(*calls, num_steps=steps),
     }
     seconds = _medians(runs, rounds, source.device)
-    common.show(*_answer(seconds, batch_size, steps), as_json=output.as_json, out=output.out)
+    table, data = _answer(seconds, batch_size, steps)
+    common.show(table, {**data, "slots": slots}, as_json=output.as_json, out=output.out)
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spikecast import distributed
 from spikecast.errors import ConfigError
+from spikecast.network.base import Network
 from spikecast.sources import Data
 from spikecast.storage.files import write_whole
 
@@ -98,6 +100,12 @@ def fractions(text: str, name: str) -> tuple[float, ...]:
 def names(text: str) -> list[str]:
     """Words out of "a,b"."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def neurons(network: Network) -> str:
+    """What the neurons of the sites are set to, in one line; the settings that most sites have come first."""
+    kinds = Counter((own.num_levels, own.burst) for own in network.neurons.values())
+    return ", ".join(f"n={n} burst={burst} at {sites} sites" for (n, burst), sites in kinds.most_common())
 
 
 def skipped(batches: Iterable[Any]) -> None:

@@ -11,12 +11,13 @@ from spikecast.cli.job import open_job
 from spikecast.cli.options import LevelList, MeasuredOptions, Steps, grouped
 from spikecast.config import Config
 from spikecast.experiments.compare import preset_configs
+from spikecast.presets import PRESETS
 
 
 @grouped
 def command(
     given: MeasuredOptions,
-    presets: Annotated[str, typer.Option(help="dcgs, ecmt, snm, ts and ours, with commas between")] = "dcgs,ecmt,ours",
+    presets: Annotated[str, typer.Option(help=f"{', '.join(PRESETS)}, with commas between")] = "dcgs,ecmt,ours",
     levels: LevelList = "4,8",
     steps: Steps = Config.num_steps,
 ) -> None:

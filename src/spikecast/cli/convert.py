@@ -35,4 +35,6 @@ def command(
     network = job.network(config, strict=strict)
     common.skipped(job.calibrating)
     save(network, out)
-    common.show(str(network.report), network.report.to_json(), as_json=output.as_json)
+    common.show(
+        f"{network.report}\nneurons: {common.neurons(network)}", network.report.to_json(), as_json=output.as_json
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from spikecast.cli import common
 from spikecast.cli.job import open_job, save
-from spikecast.cli.options import JobOptions, JsonOption, MachineOptions, Steps, grouped
+from spikecast.cli.options import BURST, JobOptions, JsonOption, MachineOptions, Steps, grouped
 from spikecast.cli.report import CODINGS, built
 from spikecast.config import Coding, Config
 from spikecast.measure import Evaluation, evaluate
@@ -34,6 +35,7 @@ def command(
     out: Annotated[Path, typer.Option("--out", help="folder for the pages and the networks")] = Path("out"),
     steps: Steps = Config.num_steps,
     levels: Annotated[int, typer.Option("--levels", "-n", help="thresholds per sign of a neuron")] = 4,
+    burst: Annotated[int, typer.Option(help=BURST)] = Config.burst,
     limit: Annotated[int | None, typer.Option(help="measure at most so many digits")] = None,
 ) -> None:
     """Convert two small networks for handwritten digits, with differential and with rate coding.
@@ -42,9 +44,11 @@ def command(
 
     \b
     spikecast demo
+    spikecast demo --steps 1 --levels 8 --burst 3
     spikecast demo --steps 4 --out somewhere --json
     """
-    configs = {c: Config(num_steps=steps, num_levels=levels, coding=c, seed=machine.seed) for c in CODINGS}
+    base = Config(num_steps=steps, num_levels=levels, burst=burst, seed=machine.seed)
+    configs = {coding: dataclasses.replace(base, coding=coding) for coding in CODINGS}
     digits: dict[str, Any] = {"data": "demo:digits", "limit": limit, "calibrate": 256, "batch_size": 64}
     results: dict[str, Any] = {}
     for name, words in NETWORKS.items():
@@ -68,10 +72,10 @@ def command(
 def _table(measured: Mapping[Coding, Evaluation]) -> str:
     """Accuracy, agreement and energy of each coding, a row for each step."""
     words = [f"{coding} {what}" for coding in measured for what in ("accuracy", "same", "E")]
-    rows: list[Sequence[str]] = [["t", *words]]
+    rows: list[Sequence[str]] = [["t", "slots", *words]]
     first = next(iter(measured.values()))
-    for t in range(len(first.steps["top1"])):
-        row = [str(t + 1)]
+    for t, slots in enumerate(first.slots):
+        row = [str(t + 1), str(slots)]
         for entry in measured.values():
             assert entry.agreement is not None
             assert entry.energy is not None

@@ -24,7 +24,7 @@ def command(
     shape: Shape = "",
     strict: Strict = False,
 ) -> None:
-    """Say what each op of MODEL would become (spiking, graded, analog), or what is in a FILE.spikecast.
+    """Say what each op of MODEL would become and what a spike of each site costs, or what is in a FILE.spikecast.
 
     \b
     spikecast inspect torchvision:resnet18
@@ -41,12 +41,14 @@ def command(
     lines = [f"{data['model']}: {data['task']}; {source.preparation}"]
     if source.network is not None:
         data["config"] = network.config.to_json()
-        lines.append(f"converted: {settings(network.config)}")
+        data["neurons"] = {n: {"num_levels": s.num_levels, "burst": s.burst} for n, s in network.neurons.items()}
+        lines += [f"converted: {settings(network.config)}", f"neurons: {common.neurons(network)}"]
+        lines.append(f"{network.config.num_steps} steps take {network.slots()[-1]} pulse slots")
     common.show("\n".join([str(network.report), *lines]), data, as_json=output.as_json)
 
 
 def settings(config: Config) -> str:
-    """A configuration in few words: what differs from the default, and the steps and levels."""
+    """A configuration in few words: what differs from the default, and the steps, levels and burst."""
     usual = Config().to_json()
-    kept = ("num_steps", "num_levels", "coding")
+    kept = ("num_steps", "num_levels", "burst", "coding")
     return ", ".join(f"{k}={v}" for k, v in config.to_json().items() if k in kept or v != usual[k])

@@ -42,8 +42,8 @@ class Job:
 
     def calibration(self) -> Iterator[Any]:
         """The images that thresholds are found from."""
-        # Detectors take their targets for a second argument.
-        alone = isinstance(self.calibrating, Data)
+        # Labels of classes say that the answers are scores; detectors would take targets for a second argument.
+        alone = isinstance(self.calibrating, Data) and self.source.task != "classification"
         return ([b[0]] if alone else b for b in self._counted(self.calibrating, "calibrating"))
 
     def _counted(self, batches: Iterable[Any], what: str) -> Iterator[Any]:

@@ -25,6 +25,7 @@ DataSpec = Annotated[
     typer.Option(help="imagefolder:DIR, imagenet:DIR, cifar10:DIR, coco:DIR, voc:DIR, demo:digits or FILE.py:FUNCTION"),
 ]
 LevelList = Annotated[str, typer.Option("--levels", "-n", help="thresholds per sign, with commas between")]
+BURST = "spikes that a neuron may send in one step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +88,20 @@ class SettingOptions:
             help=f"thresholds per sign of a neuron; {Config.num_levels} unless given, 1 is the signed IF neuron",
         ),
     ] = None
+    burst: Annotated[int | None, typer.Option(help=f"{BURST}; {Config.burst} unless given")] = None
     coding: Annotated[str | None, typer.Option(help="differential (unless given) or rate")] = None
     thresholds: Annotated[
         str | None, typer.Option(help="auto (unless given), iteration, iteration_paper, quantile or search")
     ] = None
     scale: Annotated[float | None, typer.Option(help="multiplies the thresholds")] = None
+    energy_budget: Annotated[
+        float | None,
+        typer.Option(help="stay within this share of the ANN's energy; chooses levels, bursts, thresholds"),
+    ] = None
+    fidelity: Annotated[
+        float | None,
+        typer.Option(help="come this close to the ANN's answers (nats, or squared relative error) at the least energy"),
+    ] = None
     others: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="any other setting, as in signed=false; may be repeated"),
@@ -100,9 +110,17 @@ class SettingOptions:
     @property
     def given(self) -> dict[str, Any]:
         """What was given, by Config's names."""
-        names = ("num_steps", "num_levels", "coding", "thresholds", "threshold_scale")
-        values = (self.steps, self.levels, self.coding, self.thresholds, self.scale)
-        given = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        values = {
+            "num_steps": self.steps,
+            "num_levels": self.levels,
+            "burst": self.burst,
+            "coding": self.coding,
+            "thresholds": self.thresholds,
+            "threshold_scale": self.scale,
+            "energy_budget": self.energy_budget,
+            "fidelity": self.fidelity,
+        }
+        given = {name: value for name, value in values.items() if value is not None}
         return given | dict(map(_setting, self.others or ()))
 
     def config(self, seed: int = 0) -> Config:

@@ -54,8 +54,12 @@ def command(
 
             write_plots(page, plot)
             common.note(f"written to {plot}")
-    figures = {n.name: {"steps": n.steps, "agreement": n.agreement, "energy": n.energy} for n in page.networks}
-    lines = [f"{n.name}: {page.metric} {n.steps[page.metric][-1]:.2%} at T = {len(n.agreement)}" for n in page.networks]
+    said = ("slots", "steps", "agreement", "energy")
+    figures = {n.name: {name: getattr(n, name) for name in said} for n in page.networks}
+    lines = [
+        f"{n.name}: {page.metric} {n.steps[page.metric][-1]:.2%} at T = {len(n.agreement)}, {n.slots[-1]} slots"
+        for n in page.networks
+    ]
     ann = f"ANN: {page.metric} {page.ann[page.metric]:.2%}"
     common.show("\n".join([*lines, ann]), {"out": str(out), "ann": page.ann, **figures}, as_json=output.as_json)
 

@@ -9,7 +9,7 @@ import typer
 
 from spikecast.cli import common
 from spikecast.cli.job import open_job
-from spikecast.cli.options import LevelList, MeasuredOptions, Steps, grouped
+from spikecast.cli.options import BURST, LevelList, MeasuredOptions, Steps, grouped
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.sweep import grid, sweep_of
@@ -18,32 +18,46 @@ from spikecast.experiments.sweep import grid, sweep_of
 @grouped
 def command(
     given: MeasuredOptions,
-    levels: LevelList = "2,4,8",
+    levels: LevelList = "4,8",
+    bursts: Annotated[str, typer.Option("--bursts", "--burst", help=f"{BURST}, with commas between")] = "1,2,3",
     coding: Annotated[str, typer.Option(help="codings, with commas between")] = "differential",
     thresholds: Annotated[str, typer.Option(help="methods, with commas between")] = "quantile,search",
     scale: Annotated[str, typer.Option(help="threshold scales, with commas between")] = "1",
+    energy_budget: Annotated[
+        str, typer.Option(help="shares of the ANN's energy to convert for as well, with commas between")
+    ] = "",
+    fidelity: Annotated[str, typer.Option(help="fidelities to convert for as well, with commas between")] = "",
     steps: Steps = Config.num_steps,
-    budget: Annotated[str, typer.Option(help="energy=0.3 (of the ANN's) and/or steps=4, with a comma between")] = "",
+    budget: Annotated[
+        str, typer.Option(help="best point within energy=0.3 (of the ANN's), steps=4, slots=6, with commas between")
+    ] = "",
 ) -> None:
     """Try every combination of settings on MODEL; each step of each is a point of accuracy, energy and latency.
 
     \b
     spikecast sweep demo:cnn --data demo:digits --budget energy=0.3
+    spikecast sweep demo:cnn --data demo:digits -T 2 --levels 8 --bursts 1,2,3 --energy-budget 0.1,0.2
     spikecast sweep torchvision:resnet18 --pretrained --data imagenet:/data/imagenet --limit 500 --budget steps=4
     """
     limits = _budget(budget)
     settings: dict[str, list[Any]] = {
         "num_levels": common.numbers(levels, "levels"),
+        "burst": common.numbers(bursts, "bursts"),
         "coding": common.names(coding),
         "thresholds": common.names(thresholds),
         "threshold_scale": list(common.fractions(scale, "scale")),
     }
-    configs = grid(Config(num_steps=steps, seed=given.seed), settings)
+    base = Config(num_steps=steps, seed=given.seed)
+    configs = grid(base, settings)
+    for name, goals in (("energy_budget", energy_budget), ("fidelity", fidelity)):
+        if goals:  # which choose levels, bursts and thresholds themselves
+            configs |= grid(base, {name: common.fractions(goals, name.replace("_", "-"))})
     points = sweep_of(open_job(given).compare(configs, given))
     table, data = points.table(), points.to_json()
     if limits:
         best = points.within(**limits)
-        table += f"\nbest within the budget: {best.name}, T = {best.num_steps}: {best.metric:.2%} at {best.energy:.1%}"
+        taken = f"T = {best.num_steps}, {best.slots} slots"
+        table += f"\nbest within the budget: {best.name}, {taken}: {best.metric:.2%} at {best.energy:.1%}"
         data["best"] = dataclasses.asdict(best)
     common.show(table, data, as_json=given.as_json, out=given.out)
 
@@ -52,7 +66,9 @@ def _budget(text: str) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, value = part.partition("=")
-        if name not in ("energy", "steps"):
-            raise ConfigError(f"--budget {part!r}: give energy=SHARE of the ANN's, steps=NUMBER, or both")
-        limits["energy" if name == "energy" else "num_steps"] = common.fractions(value, "budget")[0]
+        if name not in ("energy", "steps", "slots"):
+            raise ConfigError(
+                f"--budget {part!r}: give energy=SHARE of the ANN's, steps=NUMBER, slots=NUMBER, or several"
+            )
+        limits["num_steps" if name == "steps" else name] = common.fractions(value, "budget")[0]
     return limits

@@ -41,16 +41,18 @@ class Comparison:
         """A row for each way: the metric, agreement and energy at some steps (1, 2, 4, 8, ... unless told)."""
         longest = max(len(e.steps[self.metric]) for _, e in self.entries.values())
         chosen = [t for t in (steps or [2**k for k in range(12)]) if t <= longest]
-        rows: list[Sequence[str]] = [["", *(f"{what} T={t}" for what in (self.metric, "same", "E") for t in chosen)]]
+        words = [f"{what} T={t}" for what in (self.metric, "same", "E") for t in chosen]
+        rows: list[Sequence[str]] = [["", "slots", *words]]
         ann = None
         for name, (_, e) in self.entries.items():
             figures, energy = (e.steps[self.metric], e.agreement or ()), e.energy
             cells = [f"{values[t - 1]:.1%}" if t <= len(values) else "" for values in figures for t in chosen]
             ran = 0 if energy is None else energy.tally.num_steps
-            rows.append([name, *cells, *(energy.ratio_text(t) if energy and t <= ran else "" for t in chosen)])
+            slots = "/".join(str(e.slots[t - 1]) for t in chosen if t <= len(e.slots))
+            rows.append([name, slots, *cells, *(energy.ratio_text(t) if energy and t <= ran else "" for t in chosen)])
             ann = e.ann or ann
         note = "" if ann is None else f"\nANN: {self.metric} {ann[self.metric]:.2%}"
-        return f"{columns(rows)}{note}\nE is the energy up to that step over the ANN's"
+        return f"{columns(rows)}{note}\nslots: pulse slots at each T; E: energy up to it over the ANN's"
 
 
 def compare(

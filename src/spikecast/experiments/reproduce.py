@@ -48,7 +48,7 @@ class Reproduction:
     def table(self) -> str:
         """Published beside measured."""
         lines = [f"{model}: ANN {ours:.2f} here, {theirs:.2f} published" for model, (theirs, ours) in self.anns.items()]
-        note = f"{self.metric} in percent of {self.samples} images; energy over the ANN's"
+        note = f"{self.metric} in percent of {self.samples} images, energy over the ANN's; T steps are T pulse slots"
         return "\n".join([columns([HEAD, *(c.fields() for c in self.cells)]), note, *lines])
 
     def to_csv(self) -> str:

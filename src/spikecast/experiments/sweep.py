@@ -1,4 +1,4 @@
-"""Many settings of one conversion, and which of them are worth having: accuracy against energy against steps."""
+"""Many settings of one conversion, and which of them are worth having: accuracy against energy against time."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from spikecast.text import columns
 
 @dataclass(frozen=True)
 class Point:
-    """One setting after some steps: the metric, and the energy over the ANN's."""
+    """One setting after some steps: the metric, the energy over the ANN's, and the pulse slots it takes."""
 
     name: str
     num_steps: int
+    slots: int
     metric: float
     energy: float
 
     def beats(self, other: Point) -> bool:
         """At least as good in everything, and better in something."""
-        mine, theirs = (-self.metric, self.energy, self.num_steps), (-other.metric, other.energy, other.num_steps)
+        mine, theirs = ((-p.metric, p.energy, p.num_steps, p.slots) for p in (self, other))
         return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
@@ -40,27 +41,28 @@ class Sweep:
     def front(self) -> list[Point]:
         """The points that none beats, by energy."""
         best = [p for p in self.points if not any(q.beats(p) for q in self.points)]
-        return sorted(best, key=lambda p: (p.energy, p.num_steps))
+        return sorted(best, key=lambda p: (p.energy, p.slots))
 
-    def within(self, *, energy: float | None = None, num_steps: int | None = None) -> Point:
-        """The best point under a budget of energy (over the ANN's), steps, or both."""
-        fits = [
-            p
-            for p in self.points
-            if (energy is None or p.energy <= energy) and (num_steps is None or p.num_steps <= num_steps)
-        ]
+    def within(
+        self, *, energy: float | None = None, num_steps: float | None = None, slots: float | None = None
+    ) -> Point:
+        """The best point under a budget of energy (over the ANN's), of steps, of pulse slots, or of several."""
+        limits = {"energy": energy, "num_steps": num_steps, "slots": slots}
+        given = {name: most for name, most in limits.items() if most is not None}
+        fits = [p for p in self.points if all(getattr(p, name) <= most for name, most in given.items())]
         if not fits:
             least = min(self.points, key=lambda p: p.energy)
             raise ConfigError(
                 f"no setting stays within the budget; the least energy is {least.energy:.1%} of the ANN's "
                 f"({least.name}, T = {least.num_steps})"
             )
-        return min(fits, key=lambda p: (-p.metric, p.energy, p.num_steps))
+        return min(fits, key=lambda p: (-p.metric, p.energy, p.slots))
 
     def table(self) -> str:
         """The front."""
-        rows = [("setting", "T", self.metric, "energy over the ANN's")]
-        rows += [(p.name, str(p.num_steps), f"{p.metric:.2%}", f"{p.energy:.1%}") for p in self.front]
+        rows = [("setting", "T", "slots", self.metric, "energy over the ANN's")]
+        for p in self.front:
+            rows.append((p.name, str(p.num_steps), str(p.slots), f"{p.metric:.2%}", f"{p.energy:.1%}"))
         return f"{columns(rows)}\n{len(self.front)} of {len(self.points)} settings are beaten by none"
 
     def to_json(self) -> dict[str, Any]:
@@ -94,6 +96,6 @@ def sweep_of(comparison: Comparison) -> Sweep:
             raise ConfigError("a sweep needs the energy; compare with costs")
         if energy.ratio is None:
             raise ConfigError(f"a sweep needs the energy over the ANN's: {energy.missing or 'it has no products'}")
-        figures = zip(evaluation.steps[comparison.metric], energy.ratio, strict=True)
-        points += [Point(name, t, metric, share) for t, (metric, share) in enumerate(figures, 1)]
+        figures = zip(evaluation.slots, evaluation.steps[comparison.metric], energy.ratio, strict=True)
+        points += [Point(name, t, *figure) for t, figure in enumerate(figures, 1)]
     return Sweep(comparison.metric, points)

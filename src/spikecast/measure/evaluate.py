@@ -26,10 +26,14 @@ Record = dict[str, Any]  # of one batch: plain JSON data
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures after each step (index 0 is t = 1), those of the ANN, how much the two agree, and the energy."""
+    """Figures after each step (index 0 is t = 1), those of the ANN, how much the two agree, and the energy.
+
+    `slots` are the pulse slots up to each step: bursts take time.
+    """
 
     task: str
     samples: int
+    slots: list[int]
     steps: dict[str, list[float]]
     ann: dict[str, float] | None
     agreement: list[float] | None
@@ -40,6 +44,7 @@ class Evaluation:
         return {
             "task": self.task,
             "samples": self.samples,
+            "slots": self.slots,
             "steps": self.steps,
             "ann": self.ann,
             "agreement": self.agreement,
@@ -51,16 +56,16 @@ class Evaluation:
         names = list(self.steps)
         extra = [] if self.agreement is None else ["agreement"]
         costs = [] if self.energy is None else ["energy", "of the ANN's", "spikes per neuron"]
-        rows: list[Sequence[str]] = [["t", *names, *extra, *costs]]
-        for t in range(len(self.steps[names[0]])):
-            row = [str(t + 1), *(f"{self.steps[name][t]:.2%}" for name in names)]
+        rows: list[Sequence[str]] = [["t", "slots", *names, *extra, *costs]]
+        for t, slots in enumerate(self.slots):
+            row = [str(t + 1), str(slots), *(f"{self.steps[name][t]:.2%}" for name in names)]
             row += [] if self.agreement is None else [f"{self.agreement[t]:.2%}"]
             if self.energy is not None:
                 e = self.energy
                 row += [si(e.snn[t], "J"), e.ratio_text(t + 1), f"{e.spikes_per_neuron[t]:.3f}"]
             rows.append(row)
         if self.ann is not None:
-            ann = ["ANN", *(f"{self.ann[name]:.2%}" for name in names), *("" for _ in extra)]
+            ann = ["ANN", "", *(f"{self.ann[name]:.2%}" for name in names), *("" for _ in extra)]
             rows.append([*ann, *([] if self.energy is None else [self.energy.ann_text, "", ""])])
         notes = [f"{self.samples} samples"]
         if self.energy is not None:
@@ -113,7 +118,7 @@ class Evaluator:
         else:
             answers = metered_run(self.network, call, tally)
         each = [at_step(answers, t) for t in range(self.num_steps)]
-        record: Record = {"batch": number, "samples": _length(target)}
+        record: Record = {"batch": number, "samples": _length(target), "slots": self.network.slots(self.num_steps)}
         record["steps"] = [self.task.note(answer, target) for answer in each]
         if self.costs is not None:
             record["tally"] = tally.to_json()
@@ -135,13 +140,13 @@ class Evaluator:
         if "same" in found[0]:
             sums = torch.tensor([r["same"] for r in found], dtype=torch.float64).sum(0)
             agreement = (sums[:, 0] / sums[:, 1].clamp_min(1)).tolist()
-        energy = None
+        energy, slots = None, found[0]["slots"]
         if self.costs is not None:
             tally = Tally(self.num_steps)
             for record in found:
                 tally.merge(Tally.from_json(record["tally"]))
-            energy = Energy(tally, *self.costs)
-        return Evaluation(self.name, sum(r["samples"] for r in found), steps, ann, agreement, energy)
+            energy = Energy(tally, *self.costs, slots)
+        return Evaluation(self.name, sum(r["samples"] for r in found), slots, steps, ann, agreement, energy)
 
 
 def evaluate(

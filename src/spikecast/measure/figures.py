@@ -23,15 +23,19 @@ NOT_COUNTED = "not counted"  # in place of a figure that would leave out product
 
 @dataclass(frozen=True)
 class Energy:
-    """Counts of operations and what they cost. Sums over `samples`; index 0 of a step is t = 1."""
+    """Counts of operations and what they cost. Sums over `samples`; index 0 of a step is t = 1.
+
+    `slots` are the pulse slots up to each step, in which a neuron can send one spike each.
+    """
 
     tally: Tally
     costs: Costs
     costs_name: str
+    slots: list[int]
 
     def under(self, costs: str | Costs) -> Energy:
         """The same counts at other costs."""
-        return Energy(self.tally, *costs_named(costs))
+        return Energy(self.tally, *costs_named(costs), self.slots)
 
     @property
     def ann(self) -> float:
@@ -109,6 +113,7 @@ class Energy:
             "costs_name": self.costs_name,
             "costs": dataclasses.asdict(self.costs),
             "samples": self.tally.samples,
+            "slots": self.slots,
             "ann_joules": self.ann,
             "snn_joules": self.snn,
             "ratio": self.ratio,
@@ -119,11 +124,11 @@ class Energy:
 
     def table(self, *, ops: bool = False) -> str:
         """Energy step by step; with `ops`, the last step's total of each op as well."""
-        head = ("t", "accumulates", "energy", "of the ANN's", "spikes per neuron")
-        steps = zip(self.accumulates, self.snn, self.spikes_per_neuron, strict=True)
+        head = ("t", "slots", "accumulates", "energy", "of the ANN's", "spikes per neuron")
+        steps = zip(self.slots, self.accumulates, self.snn, self.spikes_per_neuron, strict=True)
         rows = [
-            (str(t), si(acs / self.tally.samples), si(joules, "J"), self.ratio_text(t), f"{spikes:.3f}")
-            for t, (acs, joules, spikes) in enumerate(steps, 1)
+            (str(t), str(slots), si(acs / self.tally.samples), si(joules, "J"), self.ratio_text(t), f"{spikes:.3f}")
+            for t, (slots, acs, joules, spikes) in enumerate(steps, 1)
         ]
         ann = self.missing or f"ANN {self.ann_text}"
         text = f"{columns([head, *rows])}\nper sample, of {self.tally.samples}; costs: {self.costs_name}; {ann}"
@@ -153,7 +158,7 @@ def energy(
     tally = Tally(network.config.steps_or(num_steps))
     for call in bound_calls(network, batches, inputs):
         metered_run(network, call, tally)
-    found = Energy(tally, *named)
+    found = Energy(tally, *named, network.slots(num_steps))
     if found.missing:
         warnings.warn(
             f"{found.missing}; write them as matrix products, or compare joules only", UserWarning, stacklevel=2

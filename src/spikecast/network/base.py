@@ -69,6 +69,11 @@ class Network(nn.Module, ABC):
         """Base threshold of each site, shaped to broadcast against one step of its input."""
         return {name: part.threshold(name) for part in self.networks.values() for name in part.sites}
 
+    def slots(self, num_steps: int | None = None) -> list[int]:
+        """Pulse slots up to and with each step: a step takes as long as the longest burst of its neurons may be."""
+        longest = max((neuron.burst for neuron in self.neurons.values()), default=1)
+        return [longest * t for t in range(1, self.config.steps_or(num_steps) + 1)]
+
     def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
         """Give every site its base thresholds."""
         for part in self.networks.values():

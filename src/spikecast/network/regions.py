@@ -115,7 +115,8 @@ class RegionNetwork(Network):
             *(f"{name}: {note}" for name, r in reports.items() for note in r.notes if "one step" not in note),
         ]
         rows = tuple(row for r in reports.values() for row in r.rows)
-        return Report(rows, sum(r.num_sites for r in reports.values()), False, tuple(notes))
+        prices = {site: price for r in reports.values() for site, price in r.prices.items()}
+        return Report(rows, sum(r.num_sites for r in reports.values()), False, tuple(notes), prices)
 
     def add_note(self, note: str) -> None:
         self.notes.append(note)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from spikecast.costs import COSTS
 from spikecast.errors import StrictError
 from spikecast.graph.program import GETITEM, NEURON, Node, Program
 from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan
-from spikecast.text import columns
+from spikecast.network.prices import spike_prices
+from spikecast.text import columns, si
 
 _STATUS = {
     Role.SHAPE: ("shape", "moves or averages"),
@@ -36,12 +38,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The conversion, op by op. `print(report)` is the table, `to_json` the data."""
+    """The conversion, op by op. `print(report)` is the table, `to_json` the data.
+
+    `prices` are picojoules that one spike of each site costs its receivers, at the paper's costs, in the mean over its
+    neurons; in a product of activations the partner is taken to send one spike, and an averaged spike counts as one.
+    """
 
     rows: tuple[Row, ...]
     num_sites: int
     foldable: bool = True
     notes: tuple[str, ...] = ()
+    prices: dict[str, float] = field(default_factory=dict)
 
     @property
     def total_macs(self) -> int:
@@ -72,6 +79,7 @@ class Report:
             "spiking_share": self.spiking_share,
             "foldable": self.foldable,
             "notes": list(self.notes),
+            "prices": dict(self.prices),
             "rows": [asdict(row) for row in self.rows],
         }
 
@@ -79,7 +87,7 @@ class Report:
     def from_json(cls, data: dict[str, Any]) -> Report:
         """The report again from `to_json`."""
         rows = tuple(Row(**row) for row in data["rows"])
-        return cls(rows, data["num_sites"], data["foldable"], tuple(data["notes"]))
+        return cls(rows, data["num_sites"], data["foldable"], tuple(data["notes"]), dict(data["prices"]))
 
     def summary(self) -> str:
         """One line."""
@@ -97,7 +105,9 @@ class Report:
             size = "not counted" if row.macs is None else f"{row.macs / 1e6:.2f} M" if row.macs else ""
             name = row.target.removeprefix("aten.").rsplit(".", 1)[0]
             rows.append((name, row.scope, row.status, size, row.why, row.site or ""))
-        return "\n".join([columns(rows), "", self.summary(), *self.notes])
+        prices = [("site", "a spike costs"), *((site, si(p * 1e-12, "J")) for site, p in self.prices.items())]
+        sites = [columns(prices), ""] if self.prices else []
+        return "\n".join([columns(rows), "", *sites, self.summary(), *self.notes])
 
     def refuse_analog(self) -> None:
         """strict=True: stop at unknown ops and at weighted ops that are not fed by spikes."""
@@ -126,11 +136,18 @@ def report_of(plan: Plan, original: Program, *, foldable: bool = True, notes: tu
         site = fed_by.get(node.name) if node.name in plan.fed else sites.get(node.name)
         macs = None if node.name in flow.uncounted else flow.macs.get(node.name, 0)
         rows.append(Row(node.name, node.scope, node.target, *_status(node, role, plan, site), site, macs))
-    report = Report(tuple(rows), len(plan.sites), foldable, notes)
+    report = Report(tuple(rows), len(plan.sites), foldable, notes, _prices(plan.program))
     if report.uncounted:
         missing = f"the products of {_named(report.uncounted)} are not counted: no share and no energy ratio is given"
         report = replace(report, notes=(*notes, missing))
     return report
+
+
+def _prices(program: Program) -> dict[str, float]:
+    """Picojoules of a spike of each site."""
+    paper = COSTS["paper"]
+    ann = paper.multiply * max(sum(program.flow.macs.values()), 1)
+    return {site: share * ann for site, share in spike_prices(program, paper).items()}
 
 
 def _status(node: Node, role: Role | None, plan: Plan, site: str | None) -> tuple[str, str]:

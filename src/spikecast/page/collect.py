@@ -132,6 +132,7 @@ class _Job:
         return NetworkData(
             name=self.name,
             config=self.snn.config.to_json(),
+            slots=found.slots,
             steps=found.steps,
             agreement=found.agreement,
             energy={costs: {"ann": e.ann, "snn": e.snn, "ratio": e.ratio} for costs, e in priced.items()},

@@ -94,11 +94,13 @@ class NetworkData:
     """One converted network.
 
     `energy` holds, by the name of the costs, joules of the ANN (`ann`), up to each step (`snn`), and their `ratio`.
+    `slots` are pulse slots up to each step: bursts take time.
     The ratio and the share of products that are fed by spikes are None where an op has products that nobody counts.
     """
 
     name: str
     config: dict[str, Any]
+    slots: list[int]
     steps: dict[str, list[float]]
     agreement: list[float]
     energy: dict[str, dict[str, Any]]

@@ -81,10 +81,10 @@ def _lede(report: ReportData) -> str:
 def _figures(report: ReportData, metric: str) -> str:
     best = best_of(report)
     energy = best.energy[SHOWN]
-    steps = len(best.agreement)
+    steps = f"{len(best.agreement)} steps, {best.slots[-1]} slots"
     rows = (
         (f"{100 * report.ann[report.metric]:.1f}", "%", f"{metric}, ANN"),
-        (f"{100 * best.steps[report.metric][-1]:.1f}", "%", f"{metric}, SNN after {steps} steps"),
+        (f"{100 * best.steps[report.metric][-1]:.1f}", "%", f"{metric}, SNN after {steps}"),
         (f"{100 * best.agreement[-1]:.1f}", "%", "Agreement of the two"),
         (*si(energy["snn"][-1], "J").split(" "), f"Energy, SNN; ANN {_ann_joules(best)}"),
     )
@@ -99,10 +99,11 @@ def _steps(report: ReportData) -> str:
     longest = max(len(n.agreement) for n in report.networks)
     chosen = [t for t in range(1, longest + 1) if longest <= 8 or t & (t - 1) == 0 or t == longest]
     heads = "".join(f'<th scope="col"><span class="sr">after step </span>{t}</th>' for t in chosen)
-    extra = "".join(f'<th scope="col">{name}</th>' for name in ("Energy", "of ANN", "Spikes/neuron"))
+    extra = "".join(f'<th scope="col">{name}</th>' for name in ("Slots", "Energy", "of ANN", "Spikes/neuron"))
     figure, joules = f"{100 * report.ann[report.metric]:.1f}", _ann_joules(report.networks[0])
     blank = "<td></td>" * (len(chosen) - 1)
-    ann = f'<th scope="row">ANN</th><td>{figure}</td>{blank}<td class="gap"></td><td>{joules}</td><td></td><td></td>'
+    cells = f'<td>{figure}</td>{blank}<td class="gap"></td><td></td><td>{joules}</td><td></td><td></td>'
+    ann = f'<th scope="row">ANN</th>{cells}'
     rows = "".join(_step_row(n, i, report, chosen) for i, n in enumerate(report.networks))
     body = f'<tbody><tr class="reference">{ann}</tr>{rows}</tbody>'
     heads += '<th scope="col" class="gap">Agreement</th>'
@@ -115,9 +116,8 @@ def _step_row(network: NetworkData, i: int, report: ReportData, chosen: Iterable
     cells = [f"<td>{100 * values[t - 1]:.1f}</td>" if t <= len(values) else "<td>–</td>" for t in chosen]
     cells.append(f'<td class="gap">{_percent(network.agreement[-1])}</td>')
     ratio = NOT_COUNTED if energy["ratio"] is None else _percent(energy["ratio"][-1], 0)
-    cells += [
-        f"<td>{text}</td>" for text in (si(energy["snn"][-1], "J"), ratio, f"{network.spikes_per_neuron[-1]:.2f}")
-    ]
+    spikes = f"{network.spikes_per_neuron[-1]:.2f}"
+    cells += [f"<td>{text}</td>" for text in (network.slots[-1], si(energy["snn"][-1], "J"), ratio, spikes)]
     return f'<tr><th scope="row"><span class="swatch s{i % 8}"></span>{escape(network.name)}</th>{"".join(cells)}</tr>'
 
 

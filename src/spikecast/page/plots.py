@@ -9,7 +9,7 @@ from typing import Any
 
 from spikecast.costs import COSTS
 from spikecast.errors import ConfigError, MissingExtraError
-from spikecast.page.data import ReportData
+from spikecast.page.data import NetworkData, ReportData
 from spikecast.storage.files import write_whole
 
 FORMATS = ("svg", "pdf", "png")
@@ -55,7 +55,7 @@ def _draw(figure: Any, report: ReportData, costs: str) -> None:
     left, right = figure.subplots(1, 2, sharey=True)
     for i, network in enumerate(report.networks):
         values = [100 * x for x in network.steps[report.metric]]
-        look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKS[i % len(MARKS)], "label": network.name}
+        look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKS[i % len(MARKS)], "label": _label(network)}
         left.plot(range(1, len(values) + 1), values, **look)
         ratio = network.energy[costs]["ratio"]
         if ratio is not None:
@@ -67,3 +67,8 @@ def _draw(figure: Any, report: ReportData, costs: str) -> None:
     left.set_ylabel(f"{report.metric} (%)")
     right.set_xlabel(f"energy, % of the ANN's ({costs} costs)")
     left.legend(loc="lower right")
+
+
+def _label(network: NetworkData) -> str:
+    """The name of a network; where a step has several pulse slots, how many."""
+    return network.name if network.slots[0] == 1 else f"{network.name}, {network.slots[0]} slots a step"

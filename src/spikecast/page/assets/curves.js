@@ -88,7 +88,7 @@ function readCurves(at) {
   over.append(s("line", { class: "cursor", x1: x, x2: x, y1: scale.box.top, y2: scale.height - scale.box.bottom }));
   for (const { point, i } of rows) over.append(s("circle", { class: "dot on", c: colour(i), cx: scale.x(point.x), cy: scale.y(point.value), r: 5 }));
   curves.tip.show(x, y, h("b", {}, `After ${at.t} ${at.t === 1 ? "step" : "steps"}`), ...rows.map(({ network, point, i }) =>
-    h("div", { class: "row" }, h("span", { class: "swatch", c: colour(i) }), h("span", {}, network.name), h("b", {}, percent(point.value)), h("span", { class: "dim" }, point.energy === null ? "energy not counted" : `${percent(point.energy, 0)} energy`))));
+    h("div", { class: "row" }, h("span", { class: "swatch", c: colour(i) }), h("span", {}, network.name), h("b", {}, percent(point.value)), h("span", { class: "dim" }, `${network.slots[at.t - 1]} slots, `, point.energy === null ? "energy not counted" : `${percent(point.energy, 0)} energy`))));
 }
 function pointCurves(event) {
   const bounds = byId("curve-chart").getBoundingClientRect(), { scale, series } = curves;
