@@ -46,6 +46,15 @@ def load_beside(table, at, column, here, vector: tl.constexpr):
 
 
 @triton.jit
+def potential(x, predicted, t, threshold, neuron):
+    """What is missing at step t, and the potential that neurons start with."""
+    m = (x - predicted) * t
+    if neuron[2] is not None:
+        m = m + threshold * neuron[2]
+    return m
+
+
+@triton.jit
 def room(distance, sent, t, inverse, tolerance):
     """The bits of the largest pulse that a distance to a bound lets through, after what was sent away from it."""
     return (distance * t * inverse + sent + tolerance).to(tl.int32, bitcast=True) & SIGNED_EXPONENT
@@ -126,6 +135,51 @@ def count_along(fired, along, row, place, is_row, vector: tl.constexpr):
         tl.atomic_add(along + row, tl.reduce(fired.to(tl.int32), 1, add), mask=is_row, sem="relaxed")
 
 
+@triton.jit
+def load_scales(table, at, column, here, size, vector: tl.constexpr):
+    """Threshold, factor to levels and 1/threshold of a tile; a row of the table has so many."""
+    threshold = load_beside(table, at, column, here, vector)
+    to_level = load_beside(table + size, at, column, here, vector)
+    return threshold, to_level, load_beside(table + size + size, at, column, here, vector)
+
+
+@triton.jit
+def fire_burst(
+    m,
+    sent,
+    predicted,
+    t,
+    scales,
+    neuron,
+    burst,
+    levels,
+    counted,
+    largest,
+    here,
+    signed: tl.constexpr,
+    vector: tl.constexpr,
+):
+    """All pulses of one step: what they send, the bits of the largest |u|, and where the next counts go.
+
+    `levels` is where the levels of the first pulses go, and how far apart the next ones lie.
+    """
+    weights, partial, along, row, place, is_row = counted
+    for j in range(burst):
+        pulse, magnitude = fire(m, sent, predicted, t, scales, neuron, signed)
+        largest = tl.maximum(largest, magnitude)
+        size = pulse.to(tl.float32, bitcast=True)
+        sent += size
+        m -= size * scales[0]
+        if levels is not None:
+            tl.store(levels[0] + j * levels[1], to_levels(pulse), mask=here)
+        if weights is not None:
+            fired = (pulse != 0) & here  # an initial potential fires where there is no neuron
+            partial = count_all(fired, weights, partial)
+            if along is not None:
+                count_along(fired, along, row, place, is_row, vector)
+    return sent, largest, partial
+
+
 @triton.jit(do_not_specialize=["num_steps", "start", "rows", "burst"])  # no other kernel for other numbers of these
 def encode(
     places,
@@ -158,11 +212,9 @@ def encode(
     here = is_row[:, None] & (column < run)
     read = locate(row, sizes, input_strides, dims)[:, None] + column
     write = locate(row, sizes, output_strides, dims)[:, None] + column
-    at_table = locate(row, sizes, table_strides, dims)
-    threshold = load_beside(table, at_table, column, here, vector[0])
-    to_level = load_beside(table + num_scales, at_table, column, here, vector[0])
-    inverse = load_beside(table + num_scales + num_scales, at_table, column, here, vector[0])
-    estimate = tl.full((tile_rows, tile_columns), 0.0, tl.float32)
+    scales = load_scales(table, locate(row, sizes, table_strides, dims), column, here, num_scales, vector[0])
+    zero = tl.full((tile_rows, tile_columns), 0.0, tl.float32)
+    estimate, weights, place = zero, None, None
     if state is not None:
         estimate = tl.load(state + locate(row, sizes, state_strides, dims)[:, None] + column, mask=here, other=0.0)
     if fan_out is not None:
@@ -174,24 +226,13 @@ def encode(
         x = (x.to(tl.int32) << 16).to(tl.float32, bitcast=True) if bfloat else x.to(tl.float32)
         t = (start + k).to(tl.float32)
         predicted = estimate * tl.div_rn(t - 1.0, t) if rate else estimate
-        m = (x - predicted) * t
-        if neuron[2] is not None:
-            m = m + threshold * neuron[2]
-        sent = tl.full((tile_rows, tile_columns), 0.0, tl.float32)
-        for j in range(burst):
-            pulse, magnitude = fire(m, sent, predicted, t, (threshold, to_level, inverse), neuron, signed)
-            largest = tl.maximum(largest, magnitude)
-            size = pulse.to(tl.float32, bitcast=True)
-            sent += size
-            m -= size * threshold
-            if levels is not None:
-                tl.store(levels + write + j * burst_step, to_levels(pulse), mask=here)
-            if fan_out is not None:
-                fired = (pulse != 0) & here  # an initial potential fires where there is no neuron
-                partial = count_all(fired, weights, partial)
-                if along is not None:
-                    count_along(fired, along, row, place, is_row, vector[2])
-        estimate = received(sent, predicted, tl.div_rn(threshold, t), neuron)
+        m = potential(x, predicted, t, scales[0], neuron)
+        note = None if levels is None else (levels + write, burst_step)
+        counted = (weights, partial, along, row, place, is_row)
+        sent, largest, partial = fire_burst(
+            m, zero, predicted, t, scales, neuron, burst, note, counted, largest, here, signed, vector[2]
+        )
+        estimate = received(sent, predicted, tl.div_rn(scales[0], t), neuron)
         tl.store(outputs + write, narrow(estimate, outputs.dtype.element_ty, bfloat), mask=here)
         if levels is not None:
             levels += output_step
