@@ -46,7 +46,8 @@ def main() -> None:
 
     sites = snn.record(**given)
     for name, site in sites.items():
-        print(f"{name}: {float((site.levels != 0).float().mean()):.3f} spikes per neuron and step")
+        spikes = (site.levels != 0).sum(1)  # of a burst
+        print(f"{name}: {float(spikes.float().mean()):.3f} spikes per neuron and step")
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "gated.spikecast"

@@ -248,8 +248,9 @@ class SpikingNetwork(Network):
         check_finite(tensors)
 
     def extra_repr(self) -> str:
-        c = self.config
-        return f"{len(self.sites)} sites, {c.coding} coding, n={c.num_levels}, burst={c.burst}, T={c.num_steps}"
+        kinds = sorted({(neuron.num_levels, neuron.burst) for neuron in self.neurons.values()})
+        neurons = ", ".join(f"n={n} burst={burst}" for n, burst in kinds)
+        return f"{len(self.sites)} sites, {self.config.coding} coding, {neurons}, T={self.config.num_steps}"
 
 
 class _Tensors(nn.Module):
