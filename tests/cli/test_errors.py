@@ -178,7 +178,8 @@ def test_a_result_that_cannot_be_printed(start_cli) -> None:
 def test_ctrl_c_leaves_nothing(start_cli, home: Path) -> None:
     (home / "stopped").mkdir()
     words = ["demo:vit", "--data", "demo:digits", "-T", "64", "--out", "stopped/found.json"]
-    job = start_cli("eval", *words)
+    # a shell that starts the tests in the background lets them ignore SIGINT, and children inherit that
+    job = start_cli("eval", *words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     assert "449 images" in job.stderr.readline()  # it is at work
     time.sleep(0.5)
     job.send_signal(signal.SIGINT)
