@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import spikecast
+from spikecast.graph.structure import flatten
 from spikecast.measure import energy
 from spikecast.paper import MODELS, Row, tables
 from spikecast.sources.models import Loaded, open_model
@@ -65,19 +66,10 @@ def test_recipe_converts_and_runs(row: Row) -> None:
     batches = [(x,)] if recipe.task == "detection" else [x]
     snn = spikecast.convert(made.model, batches, config, regions=list(made.regions) if made.regions else None)
     assert made.regions == (recipe.regions or None)
-    answers: Any = snn.run(x)
-    assert len(answers if isinstance(answers, list) else next(iter(_leaves(answers)))) == 2
-    leaves = list(_leaves(answers))
+    leaves = flatten(snn.run(x))[0]
     assert leaves
-    assert all(leaf.isfinite().all() for leaf in leaves)
+    assert all(len(leaf) == 2 for leaf in leaves)  # time is in front, in a tensor or a list of steps
+    assert all(step.isfinite().all() for leaf in leaves for step in leaf)
     counted = energy(snn, batches)
     assert 0 < counted.snn[0] < counted.snn[1]
     assert counted.macs > 0
-
-
-def _leaves(value):
-    if isinstance(value, torch.Tensor):
-        yield value
-    else:
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(part)
