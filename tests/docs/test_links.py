@@ -13,8 +13,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / ".github").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
+MADE = {"build", "dist", "out"}  # by make: what lies there is not a part of the repository
 FOLDERS = [
-    p.name for p in (*ROOT.iterdir(), *(ROOT / "src" / "spikecast").iterdir()) if p.is_dir() and p.name[0] != "_"
+    p.name
+    for p in (*ROOT.iterdir(), *(ROOT / "src" / "spikecast").iterdir())
+    if p.is_dir() and p.name[0] != "_" and p.name not in MADE
 ]
 FILE = re.compile(rf"(?<![\w/.])(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]+")
 METADATA = {"spikecast.neuron", "spikecast.reset"}  # of NIR files
