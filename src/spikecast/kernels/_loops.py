@@ -24,6 +24,16 @@ EXPONENT = i32(0x7F800000)  # also the bits of inf: a larger magnitude is NaN
 SIGNED_EXPONENT = i32(-0x800000)
 ONE = i32(0x3F800000)
 
+# A worker's scratch is cut into rows. 4096 neurons' numbers fit one; a few more keep rows out of each other's way in
+# the cache, where addresses a power of two apart share a place.
+BLOCK, ROW = 4096, 4096 + 80
+AT_ONCE = 4  # pulses of a burst that are made in registers; the later ones take a pass each
+# nothing held; inputs of halves; outputs (in turns) that cannot be written at once; what a long burst has sent and has
+# left; the bits of pulses; θ, the factor to levels and 1/θ where each neuron has its own; θ/t of each step
+SILENT, WIDE, ASIDE, SENT, LEFT, PULSES = 0, 1, 2, 4, 5, 6
+THRESHOLDS = PULSES + AT_ONCE
+UNITS = THRESHOLDS + 3
+
 
 def at(values: Any, i: int) -> Any:
     """values[i], or the value itself where one serves the whole block."""
@@ -59,13 +69,13 @@ def pulse_of(u, below, above, neuron):
     # the power of two nearest to |u| is a sum and a mask: its bits are the exponent's
     power = i32(i32(i32(bits & MAGNITUDE) + HALF_MANTISSA) & EXPONENT)
     power = min(power, below if bits < 0 else above)
-    return i32(power | i32(bits & SIGN)) if power >= i32((128 - neuron[0]) << 23) else i32(0)
+    return i32(power | i32(bits & SIGN)) if power >= neuron[0] else i32(0)
 
 
 @compiled()
-def room(distance, sent, t, inverse, tolerance):
-    """The bits of the largest pulse that a distance to a bound lets through, after what was sent away from it."""
-    return min(ONE, i32(f32(distance * t * inverse + sent + tolerance).view(i32) & SIGNED_EXPONENT))
+def room(space, sent):
+    """The bits of the largest pulse that fits into the space before a bound, after what was sent away from it."""
+    return min(ONE, i32(f32(space + sent).view(i32) & SIGNED_EXPONENT))
 
 
 @compiled()
@@ -79,65 +89,97 @@ def bounded(estimate, lower, upper):
 
 
 @compiled()
-def fire(x, held, out, pulses, rest, t, shrink, unit, scales, lower, upper, neuron):
-    """The first pulses of a step: inputs x and estimates held before give the estimates after, and the pulses' bits.
+def next_pulse(u, sent, spaces, lower, upper, neuron):
+    """The bits of the next pulse of a burst, which sent so much before, and what it is worth in units of θ."""
+    below, above = neuron[2], ONE
+    if lower is not None:
+        below = min(below, room(spaces[0], sent))
+    if upper is not None:
+        above = room(spaces[1], -sent)
+    pulse = pulse_of(u, below, above, neuron)
+    return pulse, i32(pulse).view(f32)
 
-    With `rest`, for bursts, what was sent and what is left of the potentials is noted. Returns the bits of the largest
-    |u|; above those of inf, some potential is NaN.
+
+@compiled()
+def less(u, size, edge):
+    """What a pulse leaves of u."""
+    return u - size if edge is None else u - size * edge
+
+
+@compiled()
+def spaces_of(predicted, t, inverse, lower, upper, neuron):
+    """How far the bounds are before the first pulse, in units of θ, with the tolerance for landing on them."""
+    below = above = f32(0)
+    if lower is not None:
+        below = (predicted - lower) * t * inverse + neuron[4]
+    if upper is not None:
+        above = (upper - predicted) * t * inverse + neuron[4]
+    return below, above
+
+
+@compiled()
+def fire(x, held, out, rows, unit, t, shrink, scales, lower, upper, neuron, edge, first, keep, more):
+    """The first pulses of a step, in registers: inputs x and estimates held before give the estimates after.
+
+    As many pulses as the tuple `first` is long. With `keep` their bits are noted, with `more` what was sent and what
+    is left of the potentials, for the pulses after them. Returns the bits of the largest |u|; above those of inf, some
+    potential is NaN.
     """
-    num_levels, potential, below, _ = neuron
-    start = f32(potential)
-    threshold, to_level, inverse = scales
-    tolerance = f32(2.0 ** -(num_levels + 9))
-    most_below = i32(below)  # the bits of the largest pulse there is below zero
+    start = neuron[1]
+    threshold, to_level, inverse = scales_at(rows, x.size, scales)
+    unit_t = unit_at(rows, unit, x.size, threshold, t)
+    pulses = row_at(rows, PULSES, len(first) * ROW, i32(0))
+    sent_before = row_at(rows, SENT, x.size, f32(0))
+    left = row_at(rows, LEFT, x.size, f32(0))
     largest = i32(0)
     for i in range(x.size):
         predicted = held[i] * shrink
-        m = (x[i] - predicted) * t + start * at(threshold, i)
-        u = m * at(to_level, i)
+        u = ((x[i] - predicted) * t + start * at(threshold, i)) * at(to_level, i)
         largest = max(largest, i32(f32(u).view(i32) & MAGNITUDE))
-        room_below, room_above = most_below, ONE
-        if lower is not None:
-            room_below = min(room_below, room(predicted - lower, f32(0), t, at(inverse, i), tolerance))
-        if upper is not None:
-            room_above = room(upper - predicted, f32(0), t, at(inverse, i), tolerance)
-        pulse = pulse_of(u, room_below, room_above, neuron)
-        size = i32(pulse).view(f32)
-        out[i] = bounded(size * at(unit, i) + predicted, lower, upper)
-        if pulses is not None:
+        spaces = spaces_of(predicted, t, at(inverse, i), lower, upper, neuron)
+        pulse, sent = next_pulse(u, f32(0), spaces, lower, upper, neuron)
+        if keep is not None:
             pulses[i] = pulse
-        if rest is not None:
-            rest[0][i] = size
-            rest[1][i] = m - size * at(threshold, i)
+        u = less(u, sent, edge)
+        for j in range(1, len(first)):
+            pulse, size = next_pulse(u, sent, spaces, lower, upper, neuron)
+            if keep is not None:
+                pulses[j * ROW + i] = pulse
+            sent += size
+            u = less(u, size, edge)
+        out[i] = bounded(sent * at(unit_t, i) + predicted, lower, upper)
+        if more is not None:
+            sent_before[i] = sent
+            left[i] = u
     return largest
 
 
 @compiled()
-def fire_again(held, out, pulses, rest, t, shrink, unit, scales, lower, upper, neuron):
-    """The next pulses of the same step; whether there were any."""
-    num_levels, _, below, _ = neuron
-    threshold, to_level, inverse = scales
-    sent, left = rest
-    tolerance = f32(2.0 ** -(num_levels + 9))
-    most_below = i32(below)
+def fire_again(held, rows, t, shrink, scales, lower, upper, neuron, edge):
+    """One more pulse of the same step, whose bits replace those of the first; whether any neuron had one."""
+    _, _, inverse = scales_at(rows, held.size, scales)
+    pulses = row_at(rows, PULSES, held.size, i32(0))
+    sent = row_at(rows, SENT, held.size, f32(0))
+    left = row_at(rows, LEFT, held.size, f32(0))
     fired = i32(0)
-    for i in range(sent.size):
-        predicted = held[i] * shrink
-        room_below, room_above = most_below, ONE
-        if lower is not None:
-            room_below = min(room_below, room(predicted - lower, sent[i], t, at(inverse, i), tolerance))
-        if upper is not None:
-            room_above = room(upper - predicted, -sent[i], t, at(inverse, i), tolerance)
-        pulse = pulse_of(left[i] * at(to_level, i), room_below, room_above, neuron)
-        size = i32(pulse).view(f32)
-        total = sent[i] + size
-        out[i] = bounded(total * at(unit, i) + predicted, lower, upper)
-        sent[i] = total
-        left[i] -= size * at(threshold, i)
+    for i in range(held.size):
+        spaces = spaces_of(held[i] * shrink, t, at(inverse, i), lower, upper, neuron)
+        pulse, size = next_pulse(left[i], sent[i], spaces, lower, upper, neuron)
+        sent[i] += size
+        left[i] = less(left[i], size, edge)
+        pulses[i] = pulse
         fired |= pulse
-        if pulses is not None:
-            pulses[i] = pulse
     return fired != 0
+
+
+@compiled()
+def receive(held, out, rows, unit, t, shrink, scales, lower, upper):
+    """The estimates after a step with more pulses than the first."""
+    threshold, _, _ = scales_at(rows, held.size, scales)
+    unit_t = unit_at(rows, unit, held.size, threshold, t)
+    sent = row_at(rows, SENT, held.size, f32(0))
+    for i in range(held.size):
+        out[i] = bounded(sent[i] * at(unit_t, i) + held[i] * shrink, lower, upper)
 
 
 @compiled()
@@ -183,54 +225,62 @@ def narrow(values, out, is_float16):
             out[i] = np.int16((bits + i32(0x7FFF) + ((bits >> 16) & 1)) >> 16)
 
 
-def scales_at(table: int, offset: int, count: int, length: int, vector: bool | None) -> Any:
-    """θ, the factor to levels and 1/θ of a block: three numbers, or three arrays where each neuron has its own."""
+@compiled()
+def row_at(rows, number, length, sample):
+    """Numbers like `sample` from the beginning of a row of this worker's scratch.
+
+    All rows are reached from one address at fixed distances: so the compiler sees that they are apart, and vectorises.
+    """
+    return block(rows[0], rows[1] + number * ROW, length, sample)
+
+
+def scales_at(rows: tuple[int, int], length: int, scales: Any) -> Any:
+    """θ, the factor to levels and 1/θ of a block: three numbers, or three rows where each neuron has its own."""
 
 
 @overload(scales_at)
-def _scales_at(table, offset, count, length, vector):
-    def numbers(table, offset, count, length, vector):
-        row = block(table, offset, 2 * count + 1, f32(0))
-        return row[0], row[count], row[2 * count]
-
-    def arrays(table, offset, count, length, vector):
-        return (
-            block(table, offset, length, f32(0)),
-            block(table, count + offset, length, f32(0)),
-            block(table, 2 * count + offset, length, f32(0)),
-        )
-
-    return numbers if isinstance(vector, types.NoneType) else arrays
+def _scales_at(rows, length, scales):
+    if not isinstance(scales, types.NoneType):
+        return lambda rows, length, scales: scales
+    return lambda rows, length, scales: (
+        row_at(rows, THRESHOLDS, length, f32(0)),
+        row_at(rows, THRESHOLDS + 1, length, f32(0)),
+        row_at(rows, THRESHOLDS + 2, length, f32(0)),
+    )
 
 
-def unit_at(units: int, offset: int, length: int, threshold: Any, t: Any) -> Any:
-    """θ/t of a block, where each neuron has its own out of the table that `fill_units` made."""
+def unit_at(rows: tuple[int, int], unit: int, length: int, threshold: Any, t: Any) -> Any:
+    """θ/t of a block, where each neuron has its own out of the rows that `load_scales` made."""
 
 
 @overload(unit_at)
-def _unit_at(units, offset, length, threshold, t):
+def _unit_at(rows, unit, length, threshold, t):
     if isinstance(threshold, types.Array):
-        return lambda units, offset, length, threshold, t: block(units, offset, length, f32(0))
-    return lambda units, offset, length, threshold, t: threshold / t
+        return lambda rows, unit, length, threshold, t: row_at(rows, UNITS + unit, length, f32(0))
+    return lambda rows, unit, length, threshold, t: threshold / t
 
 
-def fill_units(units: int, offset: int, length: int, num_steps: int, start: int, threshold: Any) -> None:
-    """Divide by each t once for all rows with the same thresholds."""
+def load_scales(table: int, offset: int, count: int, length: int, rows: Any, steps: Any, vector: Any) -> Any:
+    """The scales of a block: three numbers; or None, and rows of scratch have them, and θ divided by each t."""
 
 
-@overload(fill_units)
-def _fill_units(units, offset, length, num_steps, start, threshold):
-    def fill(units, offset, length, num_steps, start, threshold):
-        for k in range(num_steps):
-            unit = block(units, offset + k * length, threshold.size, f32(0))
-            t = f32(start + k)
-            for i in range(threshold.size):
+@overload(load_scales)
+def _load_scales(table, offset, count, length, rows, steps, vector):
+    def numbers(table, offset, count, length, rows, steps, vector):
+        row = block(table, offset, 2 * count + 1, f32(0))
+        return row[0], row[count], row[2 * count]
+
+    def fill(table, offset, count, length, rows, steps, vector):
+        for j in range(3):
+            row_at(rows, THRESHOLDS + j, length, f32(0))[:] = block(table, j * count + offset, length, f32(0))
+        threshold = row_at(rows, THRESHOLDS, length, f32(0))
+        for k in range(steps[0]):
+            unit = row_at(rows, UNITS + k, length, f32(0))
+            t = f32(steps[1] + k)
+            for i in range(length):
                 unit[i] = threshold[i] / t
 
-    def nothing(units, offset, length, num_steps, start, threshold):
-        pass
-
-    return fill if isinstance(threshold, types.Array) else nothing
+    return numbers if isinstance(vector, types.NoneType) else fill
 
 
 @compiled()
@@ -245,19 +295,15 @@ def locate(row, geometry, offsets):
 
 
 @compiled()
-def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, burst):
+def work(
+    worker, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, edge, first, more
+):
     """All steps of a range of units, a unit being a row or the part of a long one that fits the cache."""
-    num_steps, start, input_step, output_step, run, length, num_scales = layout
+    num_steps, start, input_step, output_step, run, length, num_scales, burst, burst_step = layout
     inputs, outputs, state, table, scratch = places
-    # of this worker: nothing held, inputs of halves, outputs (two, in turns) that cannot be written at once, pulses,
-    # what a burst has sent and has left, and θ/t of each step. What overwrites its input goes by way of scratch: a loop
-    # with aliases is not vectorised.
-    silent = worker * (7 + num_steps) * length
-    wide, narrower, fired, units_t = silent + length, silent + 2 * length, silent + 4 * length, silent + 7 * length
-    block(scratch, silent, length, f32(0))[:] = 0
+    rows = (scratch, worker * (UNITS + num_steps) * ROW)
+    row_at(rows, SILENT, length, f32(0))[:] = 0
     offsets = np.zeros(geometry.shape[0], np.int64)
-    lowest = None if lower is None else f32(lower)
-    highest = None if upper is None else f32(upper)
     parts, filled = (run + length - 1) // length, -1
     largest = i32(0)
     for unit in range(units[0], units[1]):
@@ -265,35 +311,34 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
         part = unit % parts * length
         n = min(length, run - part)
         p = unit // parts * run + part
-        first = offsets[SCALES] + (0 if vector is None else part)
-        scales = scales_at(table, first, num_scales, n, vector)
-        if first != filled:
-            fill_units(scratch, units_t, length, num_steps, start, scales[0])
-            filled = first
-        held = block(scratch, silent, n, f32(0)) if state == 0 else block(state, offsets[STATE] + part, n, f32(0))
-        rest = rest_at(scratch, fired + length, length, n, burst)
+        at_scales = offsets[SCALES] + (0 if vector is None else part)
+        if at_scales != filled:
+            scales = load_scales(table, at_scales, num_scales, n, rows, (num_steps, start), vector)
+            filled = at_scales
+        held = row_at(rows, SILENT, n, f32(0)) if state == 0 else block(state, offsets[STATE] + part, n, f32(0))
         for k in range(num_steps):
             here = k * input_step + offsets[INPUT] + part
             there = k * output_step + offsets[OUTPUT] + part
+            # what overwrites its input goes by way of scratch: a loop with aliases is not vectorised
             aside = half is not None or inputs == outputs
-            y = block(scratch, narrower + k % 2 * length, n, f32(0)) if aside else block(outputs, there, n, f32(0))
+            y = row_at(rows, ASIDE + k % 2, n, f32(0)) if aside else block(outputs, there, n, f32(0))
             if half is None:
                 x = block(inputs, here, n, f32(0))
             else:
-                x = block(scratch, wide, n, f32(0))
+                x = row_at(rows, WIDE, n, f32(0))
                 widen(block(inputs, here, n, np.int16(0)), x, half)
             t = f32(start + k)
             shrink = f32((start + k - 1) / (start + k)) if neuron[3] else f32(1)
-            unit_t = unit_at(scratch, units_t + k * length, n, scales[0], t)
-            pulses = None if levels is None else block(scratch, fired, n, i32(0))
-            bits = fire(x, held, y, pulses, rest, t, shrink, unit_t, scales, lowest, highest, neuron)
+            bits = fire(x, held, y, rows, k, t, shrink, scales, lower, upper, neuron, edge, first, levels, more)
             largest = max(largest, bits)
-            note(pulses, 0, k, worker, offsets, part, p, there, levels, counting)
-            if burst is not None:
-                for j in range(1, burst[0]):
-                    if not fire_again(held, y, pulses, rest, t, shrink, unit_t, scales, lowest, highest, neuron):
+            for j in range(len(first)):
+                note(rows, j, n, j, k, worker, offsets, part, p, there + j * burst_step, levels, counting)
+            if more is not None:
+                for j in range(len(first), burst):
+                    if not fire_again(held, rows, t, shrink, scales, lower, upper, neuron, edge):
                         break
-                    note(pulses, j, k, worker, offsets, part, p, there + j * burst[1], levels, counting)
+                    note(rows, 0, n, j, k, worker, offsets, part, p, there + j * burst_step, levels, counting)
+                receive(held, y, rows, k, t, shrink, scales, lower, upper)
             if counting is not None:
                 count_held(y, k, worker, p, counting)
             if half is not None:
@@ -304,38 +349,41 @@ def work(worker, units, layout, places, geometry, neuron, lower, upper, vector, 
     return largest > EXPONENT
 
 
-def rest_at(scratch: int, offset: int, length: int, n: int, burst: Any) -> Any:
-    """Where a block notes what its bursts have sent, and have left to send; None where there are none."""
-
-
-@overload(rest_at)
-def _rest_at(scratch, offset, length, n, burst):
-    if isinstance(burst, types.NoneType):
-        return lambda scratch, offset, length, n, burst: None
-    return lambda scratch, offset, length, n, burst: (
-        block(scratch, offset, n, f32(0)),
-        block(scratch, offset + length, n, f32(0)),
-    )
-
-
 @compiled()
-def note(pulses, j, k, worker, offsets, part, p, there, levels, counting):
+def note(rows, row, n, j, k, worker, offsets, part, p, there, levels, counting):
     """Write down the levels of a block's pulses number j, and count them."""
     if levels is not None:
+        pulses = row_at(rows, PULSES + row, n, i32(0))
         if levels != 0:
-            to_levels(pulses, block(levels, there, pulses.size, np.int8(0)))
+            to_levels(pulses, block(levels, there, n, np.int8(0)))
         if counting is not None:
             count(pulses, j, k, worker, offsets, part, p, counting)
 
 
 @compiled(parallel=True)
-def spread(workers, num_units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, burst):
+def spread(
+    workers,
+    num_units,
+    layout,
+    places,
+    geometry,
+    neuron,
+    lower,
+    upper,
+    vector,
+    levels,
+    counting,
+    half,
+    edge,
+    first,
+    more,
+):
     """`work` on several threads, each taking one stretch of the units."""
     found = np.zeros(workers, np.bool_)
     for i in prange(workers):
         me = np.int64(i)
         units = (me * num_units // workers, (me + 1) * num_units // workers)
         found[i] = work(
-            me, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, burst
+            me, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, edge, first, more
         )
     return found.any()

@@ -46,45 +46,53 @@ def load_beside(table, at, column, here, vector: tl.constexpr):
 
 
 @triton.jit
-def potential(x, predicted, t, threshold, neuron):
-    """What is missing at step t, and the potential that neurons start with."""
+def potential(x, predicted, t, scales, neuron):
+    """What is missing at step t, and the potential that neurons start with, in units of the largest level."""
     m = (x - predicted) * t
     if neuron[2] is not None:
-        m = m + threshold * neuron[2]
-    return m
+        m = m + scales[0] * neuron[2]
+    return m * scales[1]
 
 
 @triton.jit
-def room(distance, sent, t, inverse, tolerance):
-    """The bits of the largest pulse that a distance to a bound lets through, after what was sent away from it."""
-    return (distance * t * inverse + sent + tolerance).to(tl.int32, bitcast=True) & SIGNED_EXPONENT
+def room(space, sent):
+    """The bits of the largest pulse that fits into the space before a bound, after what was sent away from it."""
+    return (space + sent).to(tl.int32, bitcast=True) & SIGNED_EXPONENT
 
 
 @triton.jit
-def fire(m, sent, predicted, t, scales, neuron, signed: tl.constexpr):
-    """One pulse: its bits, and those of |u|; above inf's, a potential is NaN. `sent` is what the burst sent before."""
-    _, to_level, inverse = scales
-    smallest, tolerance, _, lower, upper = neuron
-    bits = (m * to_level).to(tl.int32, bitcast=True)
-    magnitude = bits & MAGNITUDE
+def spaces_of(predicted, t, inverse, neuron):
+    """How far the bounds are before the first pulse, in units of θ, with the tolerance for landing on them."""
+    _, tolerance, _, _, lower, upper = neuron
+    below, above = None, None
+    if lower is not None:
+        below = (predicted - lower) * t * inverse + tolerance
+    if upper is not None:
+        above = (upper - predicted) * t * inverse + tolerance
+    return below, above
+
+
+@triton.jit
+def fire(u, sent, spaces, neuron, signed: tl.constexpr):
+    """The bits of one pulse; `sent` is what the burst sent before."""
+    below, above = spaces
+    bits = u.to(tl.int32, bitcast=True)
     negative = bits < 0
     # the power of two nearest to |u| is a sum and a mask: its bits are the exponent's
-    power = tl.minimum((magnitude + HALF_MANTISSA) & EXPONENT, ONE)
+    power = tl.minimum(((bits & MAGNITUDE) + HALF_MANTISSA) & EXPONENT, ONE)
     if not signed:
         power = tl.where(negative, 0, power)
-    if lower is not None:
-        space = room(predicted - lower, sent, t, inverse, tolerance)
-        power = tl.where(negative, tl.minimum(power, space), power)
-    if upper is not None:
-        space = room(upper - predicted, -sent, t, inverse, tolerance)
-        power = tl.where(negative, power, tl.minimum(power, space))
-    return tl.where(power >= smallest, power | (bits & SIGN), 0), magnitude
+    if below is not None:
+        power = tl.where(negative, tl.minimum(power, room(below, sent)), power)
+    if above is not None:
+        power = tl.where(negative, power, tl.minimum(power, room(above, -sent)))
+    return tl.where(power >= neuron[0], power | (bits & SIGN), 0)
 
 
 @triton.jit
 def received(sent, predicted, unit, neuron):
     """The estimate once a burst has arrived, without the tolerance by which it may have overshot."""
-    _, _, _, lower, upper = neuron
+    _, _, _, _, lower, upper = neuron
     estimate = sent * unit + predicted
     if lower is not None:
         estimate = tl.where(estimate < lower, lower, estimate)
@@ -144,32 +152,17 @@ def load_scales(table, at, column, here, size, vector: tl.constexpr):
 
 
 @triton.jit
-def fire_burst(
-    m,
-    sent,
-    predicted,
-    t,
-    scales,
-    neuron,
-    burst,
-    levels,
-    counted,
-    largest,
-    here,
-    signed: tl.constexpr,
-    vector: tl.constexpr,
-):
-    """All pulses of one step: what they send, the bits of the largest |u|, and where the next counts go.
+def fire_burst(u, sent, spaces, neuron, burst, levels, counted, here, signed: tl.constexpr, vector: tl.constexpr):
+    """All pulses of one step: what they send, and where the next counts go.
 
     `levels` is where the levels of the first pulses go, and how far apart the next ones lie.
     """
     weights, partial, along, row, place, is_row = counted
     for j in range(burst):
-        pulse, magnitude = fire(m, sent, predicted, t, scales, neuron, signed)
-        largest = tl.maximum(largest, magnitude)
+        pulse = fire(u, sent, spaces, neuron, signed)
         size = pulse.to(tl.float32, bitcast=True)
         sent += size
-        m -= size * scales[0]
+        u -= size * neuron[3]
         if levels is not None:
             tl.store(levels[0] + j * levels[1], to_levels(pulse), mask=here)
         if weights is not None:
@@ -177,7 +170,7 @@ def fire_burst(
             partial = count_all(fired, weights, partial)
             if along is not None:
                 count_along(fired, along, row, place, is_row, vector)
-    return sent, largest, partial
+    return sent, partial
 
 
 @triton.jit(do_not_specialize=["num_steps", "start", "rows", "burst"])  # no other kernel for other numbers of these
@@ -226,12 +219,12 @@ def encode(
         x = (x.to(tl.int32) << 16).to(tl.float32, bitcast=True) if bfloat else x.to(tl.float32)
         t = (start + k).to(tl.float32)
         predicted = estimate * tl.div_rn(t - 1.0, t) if rate else estimate
-        m = potential(x, predicted, t, scales[0], neuron)
+        u = potential(x, predicted, t, scales, neuron)
+        largest = tl.maximum(largest, u.to(tl.int32, bitcast=True) & MAGNITUDE)
+        spaces = spaces_of(predicted, t, scales[2], neuron)
         note = None if levels is None else (levels + write, burst_step)
         counted = (weights, partial, along, row, place, is_row)
-        sent, largest, partial = fire_burst(
-            m, zero, predicted, t, scales, neuron, burst, note, counted, largest, here, signed, vector[2]
-        )
+        sent, partial = fire_burst(u, zero, spaces, neuron, burst, note, counted, here, signed, vector[2])
         estimate = received(sent, predicted, tl.div_rn(scales[0], t), neuron)
         tl.store(outputs + write, narrow(estimate, outputs.dtype.element_ty, bfloat), mask=here)
         if levels is not None:

@@ -20,7 +20,7 @@ from spikecast.kernels.operands import operands
 from spikecast.theory import firing
 from spikecast.theory.neuron import Neuron
 
-BLOCK = 4096  # neurons whose steps are computed together: what they hold stays in cache from step to step
+BLOCK = _loops.BLOCK  # neurons whose steps are computed together: what they hold stays in cache from step to step
 TABLE = 1 << 15  # thresholds times steps that are divided once for all rows: they stay in the second-level cache
 GRAIN = 1 << 16  # neurons times steps that are worth a thread
 IS_FLOAT16 = {torch.float32: None, torch.float16: True, torch.bfloat16: False}  # the types there are loops for
@@ -51,21 +51,40 @@ def encode(
     work = Work(way, shape[0], inputs.numel())
     counter = None if fan_out is None else Counter(fan_out, axis, way, shape, work.workers, neuron.burst)
     has_nan = work.run(
-        (shape[0], start, inputs.stride(0), outputs.stride(0), way.run, work.length, scales.numel() // 3),
+        (
+            *(shape[0], start, inputs.stride(0), outputs.stride(0), way.run, work.length, scales.numel() // 3),
+            *(neuron.burst, inputs.numel()),
+        ),
         tuple(0 if x is None else x.data_ptr() for x in (inputs, outputs, held, scales, work.scratch)),
         _geometry(way),
-        (neuron.num_levels, neuron.initial_potential, int(_loops.ONE) * neuron.signed, neuron.coding == "rate"),
-        neuron.lower if math.isfinite(neuron.lower) else None,
-        neuron.upper if math.isfinite(neuron.upper) else None,
+        _constants(neuron),
+        np.float32(neuron.lower) if math.isfinite(neuron.lower) else None,
+        np.float32(neuron.upper) if math.isfinite(neuron.upper) else None,
         way.broadcast[0].vector or None,
         levels.data_ptr() if levels is not None else None if counter is None else 0,
         None if counter is None else counter.pointers,
         IS_FLOAT16[inputs.dtype],
-        (neuron.burst, inputs.numel()) if neuron.burst > 1 else None,
+        None if neuron.firing_boundary == firing.EDGE else np.float32(firing.EDGE / neuron.firing_boundary),
+        (0,) * min(neuron.burst, _loops.AT_ONCE),  # its length is a type
+        neuron.burst > _loops.AT_ONCE or None,
     )
     if has_nan:
         firing.refuse_nan(torch.tensor(math.nan))
     return Encoded(outputs, levels, None if counter is None else counter.counts())
+
+
+@lru_cache(maxsize=4096)
+def _constants(neuron: Neuron) -> tuple[Any, ...]:
+    """The bits of the smallest pulse, the potential to start with, the bits of the largest pulse below zero, whether
+    the estimates shrink, and by how much a pulse may overshoot a bound.
+    """
+    return (
+        np.int32((128 - neuron.num_levels) << 23),
+        np.float32(neuron.initial_potential),
+        _loops.ONE if neuron.signed else np.int32(0),
+        neuron.coding == "rate",
+        np.float32(neuron.tolerance),
+    )
 
 
 class Work:
@@ -78,7 +97,9 @@ class Work:
         self.units = math.prod(way.sizes) * parts
         workers = min(torch.get_num_threads(), _most_threads, self.units, size // GRAIN)
         self.workers = workers if workers > 1 and os.getpid() == _home else 1
-        self.scratch = torch.empty(self.workers * (7 + steps) * self.length, dtype=torch.float32, device="cpu")
+        self.scratch = torch.empty(
+            self.workers * (_loops.UNITS + steps) * _loops.ROW, dtype=torch.float32, device="cpu"
+        )
 
     def run(self, *args: Any) -> bool:
         """The loops; whether a potential was NaN."""

@@ -126,12 +126,13 @@ def _geometry(way: Walk) -> Any:
     return (way.sizes[::-1] or (1,), *(strides[::-1] or (0,) for strides in rows))
 
 
-def _constants(neuron: Neuron) -> tuple[int, float, float | None, float | None, float | None]:
+def _constants(neuron: Neuron) -> tuple[int, float, float | None, float, float | None, float | None]:
     """What `_triton.fire` reads: the bits of the smallest pulse, and numbers, None where there is nothing to do."""
     return (
         (128 - neuron.num_levels) << 23,
         neuron.tolerance,
         neuron.initial_potential or None,
+        firing.EDGE / neuron.firing_boundary,
         neuron.lower if math.isfinite(neuron.lower) else None,
         neuron.upper if math.isfinite(neuron.upper) else None,
     )

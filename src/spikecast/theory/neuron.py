@@ -105,48 +105,47 @@ def step(value: Tensor, estimate: Tensor, t: int, scales: firing.Scales, neuron:
     potential = (value - predicted).mul_(t)
     if neuron.initial_potential:
         potential.add_(neuron.initial_potential * scales.threshold)
-    pulses, _ = fire(potential, predicted, t, scales, neuron)
+    pulses = fire(potential, predicted, t, scales, neuron)
     # θ/t first: scaling by a power of two is exact, so for one pulse this is (pulse·θ)/t to the bit with a division per
     # threshold. t is a tensor because CUDA turns division by a number into multiplication by its reciprocal.
     unit = scales.threshold / torch.full_like(scales.threshold, t)
     return _bounded((pulses.sum(0) * unit).add_(predicted), neuron), pulses
 
 
-def fire(potential: Tensor, predicted: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> tuple[Tensor, Tensor]:
-    """The pulses [burst, ...] of one step in units of θ, and what is left of the potential m[t] after them.
+def fire(potential: Tensor, predicted: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> Tensor:
+    """The pulses [burst, ...] of one step in units of θ, for the potential m[t].
 
     Each is the power of two nearest to what is left, or the largest that keeps the estimate in the interval, or 0;
     after the first 0 a neuron is silent. The paper's equations leave the interval out; without it negative inputs
     leak through a ReLU.
     """
+    u = potential * scales.to_level
+    firing.refuse_nan(u)
+    below = _space(predicted - neuron.lower, t, scales, neuron)
+    above = _space(neuron.upper - predicted, t, scales, neuron)
     sent = torch.zeros_like(potential)  # a sum of few powers of two: exact
     pulses = potential.new_empty((neuron.burst, *potential.shape))
     for pulse in pulses:
-        u = potential * scales.to_level
-        firing.refuse_nan(u)
         exponent = firing.nearest_exponent(u).clamp_(max=0)
         negative = u < 0
         if math.isfinite(neuron.lower):
-            room = _room(predicted - neuron.lower, sent, t, scales, neuron)
+            room = firing.floor_exponent(below + sent)
             exponent = torch.where(negative, torch.minimum(exponent, room), exponent)
         if math.isfinite(neuron.upper):
-            room = _room(neuron.upper - predicted, -sent, t, scales, neuron)
+            room = firing.floor_exponent(above - sent)
             exponent = torch.where(negative, exponent, torch.minimum(exponent, room))
         silent = exponent <= -neuron.num_levels
         if not neuron.signed:
             silent |= negative
         pulse.copy_(firing.signed_power(exponent, u).masked_fill_(silent, 0.0))
         sent += pulse
-        potential = potential - pulse * scales.threshold
-    return pulses, potential
+        u = u - pulse * (firing.EDGE / neuron.firing_boundary)
+    return pulses
 
 
-def _room(distance: Tensor, sent: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> Tensor:
-    """The exponent of the largest pulse that a distance to a bound lets through at step t, landing on it included.
-
-    `sent` are the pulses before it, in units of θ, counted as leading away from the bound.
-    """
-    return firing.floor_exponent((distance * t).mul_(scales.inverse).add_(sent).add_(neuron.tolerance))
+def _space(distance: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> Tensor:
+    """How much may be sent towards a bound at step t, in units of θ, landing on it included."""
+    return (distance * t).mul_(scales.inverse).add_(neuron.tolerance)
 
 
 def _bounded(estimate: Tensor, neuron: Neuron) -> Tensor:
@@ -185,10 +184,10 @@ def spike_step(
     current = state.residual + signal_in if differential else signal_in
     potential = state.membrane + current
     predicted = prediction(state.estimate, t, neuron.coding)
-    pulses, left = fire(potential, predicted, t, scales, neuron)
+    pulses = fire(potential, predicted, t, scales, neuron)
     signal_out = pulses.sum(0) * scales.threshold
     return pulses, SpikeState(
-        membrane=left,
+        membrane=potential - signal_out,
         residual=state.residual + (signal_in - signal_out) / t if differential else state.residual,
         estimate=_bounded(receive(state.estimate, signal_out, t, neuron.coding), neuron),
     )
