@@ -85,19 +85,20 @@ def float32_step(value, estimate, t, threshold, neuron):
     if neuron.initial_potential:
         potential = potential + f(neuron.initial_potential) * threshold
     u = potential * scale
+    tolerance = f(2.0 ** -(neuron.num_levels + 9))
+    below = f(t) * (predicted - f(neuron.lower)) * inverse + tolerance
+    above = f(t) * (f(neuron.upper) - predicted) * inverse + tolerance
     sent, levels = np.zeros_like(potential), []
     for _ in range(neuron.burst):
         exponent = np.minimum((((u.view(np.int32) & 0x7FFFFFFF) + 0x400000) >> 23) - 127, 0)
-        for bound, side in ((neuron.lower, u < 0), (neuron.upper, u >= 0)):
+        for bound, room, side in ((neuron.lower, below, u < 0), (neuron.upper, above, u >= 0)):
             if math.isfinite(bound):
-                distance = predicted - f(bound) if bound == neuron.lower else f(bound) - predicted
-                away = sent if bound == neuron.lower else -sent
-                room = f(t) * distance * inverse + f(2.0 ** -(neuron.num_levels + 9)) + away
                 exponent = np.where(side, np.minimum(exponent, (room.view(np.int32) >> 23) - 127), exponent)
         fires = exponent > -neuron.num_levels
         pulse = np.copysign(np.where(fires, np.ldexp(f(1), np.maximum(exponent, -20)), f(0)).astype(f), u)
         levels.append(np.where(fires, np.sign(u) * (1 - exponent), 0))
         sent, u = sent + pulse, u - pulse * f(0.75 / neuron.firing_boundary)
+        below, above = below + pulse, above - pulse
     moved = predicted + sent * (threshold / f(t))
     return np.clip(moved, f(neuron.lower), f(neuron.upper)), np.stack(levels)
 

@@ -55,16 +55,16 @@ def potential(x, predicted, t, scales, neuron):
 
 
 @triton.jit
-def room(space, sent):
-    """The bits of the largest pulse that fits into the space before a bound, after what was sent away from it."""
-    return (space + sent).to(tl.int32, bitcast=True) & SIGNED_EXPONENT
+def room(space):
+    """The bits of the largest pulse that fits into the space before a bound."""
+    return space.to(tl.int32, bitcast=True) & SIGNED_EXPONENT
 
 
 @triton.jit
 def spaces_of(predicted, t, inverse, neuron):
     """How far the bounds are before the first pulse, in units of θ, with the tolerance for landing on them."""
     _, tolerance, _, _, lower, upper = neuron
-    below, above = None, None
+    below, above = predicted, predicted
     if lower is not None:
         below = (predicted - lower) * t * inverse + tolerance
     if upper is not None:
@@ -73,19 +73,18 @@ def spaces_of(predicted, t, inverse, neuron):
 
 
 @triton.jit
-def fire(u, sent, spaces, neuron, signed: tl.constexpr):
-    """The bits of one pulse; `sent` is what the burst sent before."""
-    below, above = spaces
+def fire(u, below, above, neuron, signed: tl.constexpr):
+    """The bits of one pulse."""
     bits = u.to(tl.int32, bitcast=True)
     negative = bits < 0
     # the power of two nearest to |u| is a sum and a mask: its bits are the exponent's
     power = tl.minimum(((bits & MAGNITUDE) + HALF_MANTISSA) & EXPONENT, ONE)
     if not signed:
         power = tl.where(negative, 0, power)
-    if below is not None:
-        power = tl.where(negative, tl.minimum(power, room(below, sent)), power)
-    if above is not None:
-        power = tl.where(negative, power, tl.minimum(power, room(above, -sent)))
+    if neuron[4] is not None:
+        power = tl.where(negative, tl.minimum(power, room(below)), power)
+    if neuron[5] is not None:
+        power = tl.where(negative, power, tl.minimum(power, room(above)))
     return tl.where(power >= neuron[0], power | (bits & SIGN), 0)
 
 
@@ -158,10 +157,12 @@ def fire_burst(u, sent, spaces, neuron, burst, levels, counted, here, signed: tl
     `levels` is where the levels of the first pulses go, and how far apart the next ones lie.
     """
     weights, partial, along, row, place, is_row = counted
+    below, above = spaces
     for j in range(burst):
-        pulse = fire(u, sent, spaces, neuron, signed)
+        pulse = fire(u, below, above, neuron, signed)
         size = pulse.to(tl.float32, bitcast=True)
         sent += size
+        below, above = below + size, above - size
         u -= size * neuron[3]
         if levels is not None:
             tl.store(levels[0] + j * levels[1], to_levels(pulse), mask=here)

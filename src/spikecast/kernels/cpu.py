@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spikecast.kernels import _loops
+from spikecast.kernels import _fire, _loops
 from spikecast.kernels.count import Count, Counts, Encoded
 from spikecast.kernels.layout import Walk, arranged, empty_levels, in_place
 from spikecast.kernels.operands import operands
 from spikecast.theory import firing
 from spikecast.theory.neuron import Neuron
 
-BLOCK = _loops.BLOCK  # neurons whose steps are computed together: what they hold stays in cache from step to step
+BLOCK = _fire.BLOCK  # neurons whose steps are computed together: what they hold stays in cache from step to step
 TABLE = 1 << 15  # thresholds times steps that are divided once for all rows: they stay in the second-level cache
 GRAIN = 1 << 16  # neurons times steps that are worth a thread
 IS_FLOAT16 = {torch.float32: None, torch.float16: True, torch.bfloat16: False}  # the types there are loops for
@@ -52,8 +52,8 @@ def encode(
     counter = None if fan_out is None else Counter(fan_out, axis, way, shape, work.workers, neuron.burst)
     has_nan = work.run(
         (
-            *(shape[0], start, inputs.stride(0), outputs.stride(0), way.run, work.length, scales.numel() // 3),
-            *(neuron.burst, inputs.numel()),
+            *(shape[0], start, inputs.stride(0), outputs.stride(0), math.prod(way.sizes), way.run),
+            *(work.length, scales.numel() // 3, neuron.burst, inputs.numel()),
         ),
         tuple(0 if x is None else x.data_ptr() for x in (inputs, outputs, held, scales, work.scratch)),
         _geometry(way),
@@ -65,8 +65,8 @@ def encode(
         None if counter is None else counter.pointers,
         IS_FLOAT16[inputs.dtype],
         None if neuron.firing_boundary == firing.EDGE else np.float32(firing.EDGE / neuron.firing_boundary),
-        (0,) * min(neuron.burst, _loops.AT_ONCE),  # its length is a type
-        neuron.burst > _loops.AT_ONCE or None,
+        (0,) * min(neuron.burst, _fire.AT_ONCE),  # its length is a type
+        neuron.burst > _fire.AT_ONCE or None,
     )
     if has_nan:
         firing.refuse_nan(torch.tensor(math.nan))
@@ -81,7 +81,7 @@ def _constants(neuron: Neuron) -> tuple[Any, ...]:
     return (
         np.int32((128 - neuron.num_levels) << 23),
         np.float32(neuron.initial_potential),
-        _loops.ONE if neuron.signed else np.int32(0),
+        _fire.ONE if neuron.signed else np.int32(0),
         neuron.coding == "rate",
         np.float32(neuron.tolerance),
     )
@@ -97,9 +97,7 @@ class Work:
         self.units = math.prod(way.sizes) * parts
         workers = min(torch.get_num_threads(), _most_threads, self.units, size // GRAIN)
         self.workers = workers if workers > 1 and os.getpid() == _home else 1
-        self.scratch = torch.empty(
-            self.workers * (_loops.UNITS + steps) * _loops.ROW, dtype=torch.float32, device="cpu"
-        )
+        self.scratch = torch.empty(self.workers * (_fire.UNITS + steps) * _fire.ROW, dtype=torch.float32, device="cpu")
 
     def run(self, *args: Any) -> bool:
         """The loops; whether a potential was NaN."""

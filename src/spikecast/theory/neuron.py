@@ -123,22 +123,19 @@ def fire(potential: Tensor, predicted: Tensor, t: int, scales: firing.Scales, ne
     firing.refuse_nan(u)
     below = _space(predicted - neuron.lower, t, scales, neuron)
     above = _space(neuron.upper - predicted, t, scales, neuron)
-    sent = torch.zeros_like(potential)  # a sum of few powers of two: exact
     pulses = potential.new_empty((neuron.burst, *potential.shape))
     for pulse in pulses:
         exponent = firing.nearest_exponent(u).clamp_(max=0)
         negative = u < 0
         if math.isfinite(neuron.lower):
-            room = firing.floor_exponent(below + sent)
-            exponent = torch.where(negative, torch.minimum(exponent, room), exponent)
+            exponent = torch.where(negative, torch.minimum(exponent, firing.floor_exponent(below)), exponent)
         if math.isfinite(neuron.upper):
-            room = firing.floor_exponent(above - sent)
-            exponent = torch.where(negative, exponent, torch.minimum(exponent, room))
+            exponent = torch.where(negative, exponent, torch.minimum(exponent, firing.floor_exponent(above)))
         silent = exponent <= -neuron.num_levels
         if not neuron.signed:
             silent |= negative
         pulse.copy_(firing.signed_power(exponent, u).masked_fill_(silent, 0.0))
-        sent += pulse
+        below, above = below + pulse, above - pulse
         u = u - pulse * (firing.EDGE / neuron.firing_boundary)
     return pulses
 
