@@ -15,7 +15,9 @@ from benchmarks.timing import HEAD, Row, append
 
 SUITES: dict[str, Callable[[int], Iterator[Row]]] = {
     "kernel": kernel.rows,
+    "kernel-bursts": kernel.bursts,
     "networks": networks.against_the_ann,
+    "bursts": networks.bursts,
     "stepwise": networks.stepwise,
     "metering": networks.metering,
     "chunks": networks.chunks,

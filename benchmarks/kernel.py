@@ -71,6 +71,21 @@ def rows(rounds: int) -> Iterator[Row]:
         yield ratio(f"kernel n = {n}, with spikes counted over without", times["counted"], times["plain"])
 
 
+def bursts(rounds: int) -> Iterator[Row]:
+    """Three spikes in a step over one, and over a copy of the input; the inputs are as large in both."""
+    threshold = torch.rand(64, 1, 1) + 0.5
+    for steps, lower in ((1, 0.0), (T, 0.0), (1, -math.inf), (T, -math.inf)):
+        samples = 4 * T // steps
+        inputs = torch.randn(samples, 64, 56, 56) + torch.randn(steps, samples, 64, 56, 56) / 4
+        work: dict[str, Callable[[], object]] = {
+            f"{b}": partial(encode, inputs, threshold, Neuron(burst=b, lower=lower), backend="fused") for b in (1, 3)
+        }
+        times = in_turns({**work, "copy": inputs.clone}, 10 * rounds, warm=3)
+        kind = f"kernel T = {steps}, {'ReLU' if lower == 0 else 'identity'}, bursts of 3"
+        yield ratio(f"{kind} over a copy of its input", times["3"], times["copy"], "<= 2.5" if steps == 1 else "")
+        yield ratio(f"{kind} over single spikes", times["3"], times["1"], "<= 1.5" if steps == T else "")
+
+
 def layouts(runs: int) -> None:
     def channels_last(x: Tensor) -> Tensor:
         return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, x.shape[:2])

@@ -75,6 +75,18 @@ def against_the_ann(rounds: int, names: list[str] | None = None) -> Iterator[Row
             )
 
 
+def bursts(rounds: int) -> Iterator[Row]:
+    """SNN(T = 1, three spikes in it) over the ANN on the same batch."""
+    for name, goal in (("ResNet-34", 1.15), ("ViT-Small", 1.3)):
+        model, size = build(name)
+        x = torch.randn(T * B, 3, size, size)
+        snn = spikecast.convert(model, [x[:B]], Config(num_steps=1, burst=3, thresholds="quantile"))
+        anns = ann_variants(model, x)
+        times = in_turns({**anns, "snn": partial(snn.run, x)}, rounds)
+        ann = min((times[a] for a in anns), key=min)
+        yield ratio(f"{name}, SNN T = 1 with bursts of 3 over ANN, batch {T * B}", times["snn"], ann, f"<= {goal}")
+
+
 def stepwise(rounds: int) -> Iterator[Row]:
     """One step at a time over layer by layer, at B = 8."""
     for name in ("ResNet-34", "ViT-Small"):

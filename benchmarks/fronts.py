@@ -1,0 +1,228 @@
+"""Score against energy of the real networks, ours beside other methods: python -m benchmarks.fronts [--only ResNet-20]
+
+    python -m benchmarks.fronts --settings "ours" "dcgs"   measure these settings (finished ones are kept in --folder)
+    python -m benchmarks.fronts --list                     every point of another method that no point of ours reaches
+    python -m benchmarks.fronts --table                    all points, with intervals
+    python -m benchmarks.fronts --draw                     fronts.svg
+
+Settings are calibrated on `calibration`; the budgets of ours are taken from what dcgs needs on the first half of `val`.
+All figures are of the second half. Energy is under the paper's costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import spikecast
+from benchmarks.real import NETWORKS, Note, Real
+from spikecast import Config
+from spikecast.costs import costs_named
+from spikecast.experiments.compare import has_rectifiers, preset_configs
+from spikecast.measure.intervals import Interval, paired_bootstrap, paired_share, share
+from spikecast.network.base import Network
+from spikecast.network.counting.meter import metered_run
+from spikecast.network.counting.tally import Tally
+
+OTHERS = ("dcgs", "ecmt", "hmt")
+STEPS = (1, 2, 4)
+OURS: dict[str, dict[str, Any]] = {"ours": {"burst": 3}, "ours, exact": {"num_levels": 10, "burst": 5}}
+BUDGETS = {"ours, half": (4, 0.57), "ours, least": (1, 0.97)}  # steps of dcgs, and the share of their energy
+SETTINGS = (*OTHERS, *OURS, *BUDGETS)
+DRAWS = 400
+
+
+@dataclass(frozen=True)
+class Point:
+    """A setting of a network after so many steps."""
+
+    setting: str
+    t: int
+    slots: int
+    energy: float
+    notes: list[Note]
+
+    @property
+    def name(self) -> str:
+        return f"{self.setting} T={self.t}"
+
+
+def config_of(setting: str, real: Real, model: nn.Module, folder: Path) -> Config:
+    """The configuration of a setting; `budget=0.2`, `fidelity=0.01`, `burst=2` and the like are understood too."""
+    output = "logits" if real.task in ("classes", "tokens") else "values"
+    if setting in OTHERS:
+        rectifiers = has_rectifiers(model, real.read("calibration")[0].split(real.batch))
+        return next(iter(preset_configs([setting], rectifiers=rectifiers, levels=(8,), num_steps=STEPS[-1]).values()))
+    if setting in BUDGETS:
+        steps, part = BUDGETS[setting]
+        spent = json.loads((folder / "dcgs.json").read_text())["energy on the first half"][steps - 1]
+        given = {"energy_budget": part * spent}
+    elif setting in OURS:
+        given = OURS[setting]
+    else:
+        words = (word.split("=") for word in setting.removeprefix("ours, ").split())
+        given = {name: json.loads(value) for name, value in words}
+    return Config(**{"num_steps": 1, "output": output, **given})
+
+
+def measure(name: str, setting: str, folder: Path) -> None:
+    """Convert with a setting and run the samples; what they said is written down."""
+    real, target = NETWORKS[name], folder / f"{setting}.json"
+    if target.is_file():
+        return
+    model = real.build()
+    x, _ = real.read("calibration")
+    config = config_of(setting, real, model, folder)
+    began = time.monotonic()
+    snn = spikecast.convert(model, x.split(real.batch), config)
+    converted = time.monotonic() - began
+    notes, ann, energy = run(real, model, snn, "reported")
+    found = {
+        "network": name,
+        "setting": setting,
+        "version": spikecast.__version__,
+        "config": config.to_json(),
+        "calibration": len(x),
+        "slots": snn.slots(),
+        "energy": energy,
+        "notes": notes,
+        "ann": ann,
+        "seconds": [converted, time.monotonic() - began - converted],
+    }
+    if setting == "dcgs":
+        found["energy on the first half"] = run(real, model, snn, "chosen on", 100)[2]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(found), encoding="utf-8")
+
+
+def run(
+    real: Real, model: nn.Module, snn: Network, split: Any, limit: int | None = None
+) -> tuple[list[list[Note]], list[Note], list[float]]:
+    """What each sample said after each step, what it said to the ANN, and the energy over the ANN's."""
+    x, y = real.read(split)
+    x, y = x[:limit], y[:limit]
+    tally = Tally(snn.config.num_steps)
+    notes: list[list[Note]] = [[] for _ in range(snn.config.num_steps)]
+    ann: list[Note] = []
+    for i in range(0, len(x), real.batch):
+        part, truth = x[i : i + real.batch], y[i : i + real.batch]
+        with torch.inference_mode():
+            reference = model(part)
+        ann += real.notes(reference, reference, truth)
+        for own, answers in zip(notes, metered_run(snn, ((part,), {}), tally), strict=True):
+            own += real.notes(answers.float(), reference, truth)
+    ratio = tally.ratio(costs_named("paper")[0])
+    assert ratio is not None
+    return notes, ann, ratio
+
+
+def points(folder: Path) -> tuple[list[Point], list[Note]]:
+    """All that was measured of a network, and its ANN."""
+    found, ann = [], []
+    for file in sorted(folder.glob("*.json")):
+        data = json.loads(file.read_text())
+        ann = data["ann"]
+        for t in (t for t in STEPS if t <= len(data["notes"])):
+            found.append(Point(data["setting"], t, data["slots"][t - 1], data["energy"][t - 1], data["notes"][t - 1]))
+    return found, ann
+
+
+def difference(real: Real, first: Sequence[Note], second: Sequence[Note]) -> tuple[float, Interval]:
+    """Score less score on the same samples, and the interval; in per cent or the score's own unit."""
+    if real.task == "classes":
+        right = [torch.tensor([note[0] for note in notes]) == 1 for notes in (first, second)]
+        pair = paired_share(*right)
+        return 100 * pair.difference, Interval(100 * pair.interval.low, 100 * pair.interval.high)
+    interval = paired_bootstrap(real.score, list(first), list(second), draws=DRAWS)
+    return real.score(first) - real.score(second), interval
+
+
+def unreached(name: str, folder: Path) -> Iterator[str]:
+    """Points of others that every point of ours misses: it needs more energy, or scores less beyond doubt."""
+    real, (found, _) = NETWORKS[name], points(folder)
+    ours = [p for p in found if p.setting.startswith("ours")]
+    for other in (p for p in found if not p.setting.startswith("ours")):
+        cheap = [p for p in ours if p.energy <= other.energy]
+        gaps = {p.name: difference(real, p.notes, other.notes) for p in cheap}
+        if not any(interval.high >= 0 for _, interval in gaps.values()):
+            best = max(gaps.items(), key=lambda gap: gap[1][0], default=None)
+            why = "none of ours is as cheap" if best is None else f"the nearest, {best[0]}, is {best[1][0]:+.2f} away"
+            yield f"{name}: {other.name}, {real.score(other.notes):.2f} at {other.energy:.3f}: {why}"
+
+
+def table(name: str, folder: Path) -> Iterator[str]:
+    real, (found, ann) = NETWORKS[name], points(folder)
+    yield f"{name}: ANN {real.score(ann):.2f}, {len(ann)} samples"
+    for p in sorted(found, key=lambda p: p.energy):
+        gap, interval = difference(real, p.notes, ann)
+        agreement = real.agreement(p.notes)
+        same = "" if agreement is None else share(round(agreement * len(p.notes)), len(p.notes)).text(agreement)
+        nats = "" if real.task != "classes" else f", {sum(note[2] for note in p.notes) / len(p.notes):.4f} nats"
+        yield (
+            f"  {p.name:<24} slots {p.slots:<3} energy {p.energy:.3f}  score {real.score(p.notes):.2f}, "
+            f"to the ANN {gap:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})  {same}{nats}"
+        )
+
+
+def draw(folder: Path, names: Sequence[str], target: Path) -> None:
+    """One panel for each network: score against energy."""
+    from matplotlib.figure import Figure
+
+    columns = 4
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(4 * columns, 3.2 * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False).flatten()
+    for panel, name in zip(axes, names, strict=False):
+        real, (found, ann) = NETWORKS[name], points(folder / name)
+        panel.axhline(real.score(ann), color="0.7", linewidth=1, linestyle="--")
+        for group in ("ours", *OTHERS):
+            own = sorted((p for p in found if p.setting.split(",")[0] == group), key=lambda p: p.energy)
+            panel.plot(
+                [p.energy for p in own], [real.score(p.notes) for p in own], marker="o", markersize=4, label=group
+            )
+        panel.set(title=name, xlabel="energy over the ANN's", ylabel="score")
+    axes[0].legend()
+    for panel in axes[len(names) :]:
+        panel.remove()
+    figure.savefig(target)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fronts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument(
+        "--settings", nargs="+", default=SETTINGS, help='also "ours, burst=2 num_levels=6" and the like'
+    )
+    parser.add_argument("--folder", type=Path, default=Path("out/fronts"))
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--draw", action="store_true")
+    given = parser.parse_args()
+    shown: Callable[[str, Path], Iterator[str]] | None = unreached if given.list else table if given.table else None
+    for name in given.only:
+        if shown is not None:
+            print("\n".join(shown(name, given.folder / name)), flush=True)
+            continue
+        if not given.draw:
+            for setting in given.settings:
+                began = time.monotonic()
+                measure(name, setting, given.folder / name)
+                print(f"{name}, {setting}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    if given.draw:
+        draw(given.folder, given.only, given.folder / "fronts.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
