@@ -2,6 +2,7 @@
 
 SpikecastError
 ├── ConfigError        a setting out of its range, or unknown
+│   └── GoalError      an energy budget or a fidelity that cannot be met
 ├── DataError          batches or inputs that cannot be used (empty, NaN, wrong shape or type)
 ├── ModelError         a model that cannot be taken as it is (training mode, NaN weights, ...)
 │   ├── CaptureError   torch.export could not turn the forward into a graph
@@ -19,6 +20,10 @@ class SpikecastError(Exception):
 
 class ConfigError(SpikecastError, ValueError):
     """A setting is unknown or out of its range."""
+
+
+class GoalError(ConfigError):
+    """An energy budget or a fidelity cannot be met by this network."""
 
 
 class DataError(SpikecastError, ValueError):

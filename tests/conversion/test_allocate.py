@@ -23,13 +23,14 @@ def test_the_best_of_a_table_is_the_best_of_all(seed) -> None:
     torch.manual_seed(seed)
     table = Table(torch.rand(3, 4, 2).double(), torch.rand(3, 4, 2).double())
     price = float(torch.rand(()) * 3)
-    option, harm, pulses = table.best(price)
+    option, harm, pulses, scales = table.best(price)
 
     def cost(o, scales):
         return sum(float(table.harm[o, k, c] + price * table.pulses[o, k, c]) for c, k in enumerate(scales))
 
     every = [cost(o, scales) for o in range(3) for scales in itertools.product(range(4), repeat=2)]
     assert harm + price * pulses == pytest.approx(min(every))
+    assert cost(option, scales.tolist()) == pytest.approx(min(every))
     assert min(cost(option, scales) for scales in itertools.product(range(4), repeat=2)) == pytest.approx(min(every))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from spikecast.cli.options import BURST, LevelList, MeasuredOptions, Steps, grou
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.sweep import grid, sweep_of
+from spikecast.page.plots import format_of
 
 
 @grouped
@@ -31,6 +33,7 @@ def command(
     budget: Annotated[
         str, typer.Option(help="best point within energy=0.3 (of the ANN's), steps=4, slots=6, with commas between")
     ] = "",
+    plot: Annotated[Path | None, typer.Option(help="draw the front to this file: .svg, .pdf or .png")] = None,
 ) -> None:
     """Try every combination of settings on MODEL; each step of each is a point of accuracy, energy and latency.
 
@@ -40,6 +43,8 @@ def command(
     spikecast sweep torchvision:resnet18 --pretrained --data imagenet:/data/imagenet --limit 500 --budget steps=4
     """
     limits = _budget(budget)
+    if plot is not None:
+        format_of(plot)  # now, not after hours
     settings: dict[str, list[Any]] = {
         "num_levels": common.numbers(levels, "levels"),
         "burst": common.numbers(bursts, "bursts"),
@@ -59,6 +64,9 @@ def command(
         taken = f"T = {best.num_steps}, {best.slots} slots"
         table += f"\nbest within the budget: {best.name}, {taken}: {best.metric:.2%} at {best.energy:.1%}"
         data["best"] = dataclasses.asdict(best)
+    if plot is not None:
+        points.write_plot(plot)
+        common.note(f"written to {plot}")
     common.show(table, data, as_json=given.as_json, out=given.out)
 
 

@@ -10,18 +10,19 @@ again on the inputs that the layers before really make.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from spikecast.batches import Call, samples_in
 from spikecast.conversion.channels import channel_axes
-from spikecast.conversion.search import Trial, in_the_loop, scaled, thinned, tried
+from spikecast.conversion.search import SCALES, Trial, in_the_loop, scale_at, scaled, thinned, tried
 from spikecast.conversion.sensitivity import Answer, Sensitivities, divergence
 from spikecast.costs import costs_named
-from spikecast.errors import ConfigError
+from spikecast.errors import ConfigError, GoalError
 from spikecast.graph.execute.observer import Observer
 from spikecast.graph.structure import flatten
 from spikecast.kernels import encode
@@ -37,8 +38,18 @@ from spikecast.theory.neuron import Neuron
 # (num_levels, burst) that a site may take; from one spike a step to what is as good as exact.
 OPTIONS = ((4, 1), (5, 2), (6, 2), (6, 3), (8, 2), (8, 3), (8, 4), (10, 4), (10, 6))
 FEW = 0.25  # of the places that a search looks at, for the tables
-TRIALS = 8  # passes in the loop, at most
+TRIALS = 6  # passes in the loop, at most
 CLOSE = 0.01  # of the goal: near enough to stop
+NARROW = 1e-3  # of log μ: nothing is left between
+
+
+class Best(NamedTuple):
+    """What a site takes at some price: an option, what that gives for one sample, and the scale of each channel."""
+
+    option: int
+    harm: float
+    pulses: float
+    scales: Tensor
 
 
 @dataclass
@@ -52,13 +63,13 @@ class Table:
     harm: Tensor
     pulses: Tensor
 
-    def best(self, price: float) -> tuple[int, float, float]:
+    def best(self, price: float) -> Best:
         """The option of the least harm and price, and both; every channel takes its own scale."""
         scores = self.harm + price * self.pulses
         scale = scores.argmin(1, keepdim=True)
         option = int(scores.gather(1, scale).sum((1, 2)).argmin())
         harm, pulses = (float(t.gather(1, scale)[option].sum()) for t in (self.harm, self.pulses))
-        return option, harm, pulses
+        return Best(option, harm, pulses, scale[option, 0])
 
 
 @dataclass
@@ -86,7 +97,7 @@ class Tables(Observer):
 
 @dataclass
 class Allocated(Observer):
-    """The neurons of a run that take the options chosen, and choose their thresholds as they go."""
+    """The neurons of a run that take the options chosen, and look as they go whether the next scales are better."""
 
     network: SpikingNetwork
     weights: Sensitivities
@@ -94,27 +105,30 @@ class Allocated(Observer):
     thresholds: dict[str, Tensor]
     prices: Mapping[str, float]
     rate: float  # μ
+    best: Mapping[str, Best]
 
     def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
         own, neuron, start = self.network.sites[site], self.network.neurons[site], self.starts[site]
-        trial = _trials(self.network, own, steps, start)(neuron)
+        near = [(self.best[site].scales + k).clamp(0, len(SCALES) - 1) for k in (-1, 0, 1)]
+        trial = _trials(self.network, own, steps, start)(neuron, [scale_at(numbers, start) for numbers in near])
         weight = self.weights.of(site, own.exact(steps[-1]), start.numel())
         scores = 0.5 * weight * trial.error + self.rate * self.prices[site] * trial.pulses
-        self.thresholds[site] = scaled(start, scores, tie=0.0)
+        chosen = torch.stack(near).gather(0, scores.argmin(0, keepdim=True))
+        self.thresholds[site] = start * scale_at(chosen[0], start)
         return encode(steps, self.thresholds[site], neuron).estimates
 
 
 def _trials(
     network: SpikingNetwork, site: Site, steps: Tensor, start: Tensor, share: float = 1.0
-) -> Callable[[Neuron], Trial]:
+) -> Callable[..., Trial]:
     """What a neuron of the site does with some places of these steps, at each scale of the threshold."""
     own = network.config.at(site.name)
     assert own is not None
     axes = channel_axes(site, own.granularity)
     few = thinned(steps, axes, site.meta.batch_axis, network.config.seed, share)
 
-    def trial(neuron: Neuron) -> Trial:
-        made = tried(site, axes, neuron, few, start, last_only=True)
+    def trial(neuron: Neuron, scales: Sequence[float | Tensor] = SCALES) -> Trial:
+        made = tried(site, axes, neuron, few, start, scales=scales, last_only=True)
         return Trial(made.error.double(), made.pulses.double())
 
     return trial
@@ -147,26 +161,31 @@ class Allocation:
             sites = {n: self.tables[n] for n in part.sites}
             captured = part.plan.program.flow.samples
             sizes = {n: math.prod(site.meta.shape) / captured for n, site in part.sites.items()}
-            pulses = {n: table.best(0.0)[2] / max(sizes[n], 1) for n, table in sites.items()}
+            pulses = {n: table.best(0.0).pulses / max(sizes[n], 1) for n, table in sites.items()}
             prices |= spike_prices(part.plan.program, self.costs, pulses=pulses, num_steps=steps)
         return prices
 
     def modelled(self, rate: float) -> tuple[float, float]:
         """Harm and energy that the tables promise for a μ."""
-        best = {n: table.best(rate * self.prices[n]) for n, table in self.tables.items()}
-        return sum(b[1] for b in best.values()), sum(self.prices[n] * b[2] for n, b in best.items())
+        best = self.best(rate)
+        return sum(b.harm for b in best.values()), sum(self.prices[n] * b.pulses for n, b in best.items())
+
+    def best(self, rate: float) -> dict[str, Best]:
+        """What the tables choose for a μ."""
+        return {n: table.best(rate * self.prices[n]) for n, table in self.tables.items()}
 
     def apply(self, rate: float) -> None:
         """Give every site the option that the tables choose for a μ, and thresholds that fit it in the loop."""
+        best = self.best(rate)
         for part in self.network.networks.values():
-            options = {n: OPTIONS[self.tables[n].best(rate * self.prices[n])[0]] for n in part.sites}
+            options = {n: OPTIONS[best[n].option] for n in part.sites}
             part.set_neurons({n: replace(self.neurons[n], num_levels=o[0], burst=o[1]) for n, o in options.items()})
         thresholds = dict(self.starts)
         in_the_loop(
             self.network,
             self.call,
             thresholds,
-            lambda part: Allocated(part, self.weights, self.starts, thresholds, self.prices, rate),
+            lambda part: Allocated(part, self.weights, self.starts, thresholds, self.prices, rate, best),
         )
         self.network.set_thresholds(thresholds)
 
@@ -185,55 +204,67 @@ def allocate(network: Network, call: Call, starts: Mapping[str, Tensor], answer:
     config = network.config
     allocation = Allocation(network, call, starts, answer)
     if config.energy_budget is not None:
-        _meet(allocation, config.energy_budget, lambda measured: measured[0], falling=True, name="energy_budget")
+        _meet(allocation, Goal("energy_budget", config.energy_budget, of_energy=True))
     else:
         assert config.fidelity is not None
-        _meet(allocation, config.fidelity, lambda measured: measured[1], falling=False, name="fidelity")
+        _meet(allocation, Goal("fidelity", config.fidelity, of_energy=False))
 
 
-def _meet(
-    allocation: Allocation,
-    goal: float,
-    figure: Callable[[tuple[float, float]], float],
-    *,
-    falling: bool,
-    name: str,
-) -> None:
-    """Find the μ whose measured figure is the goal: between two that lie on either side, by what they gave.
+class Goal(NamedTuple):
+    """A figure that may not be exceeded; with a larger μ energy falls, and harm rises."""
 
-    A larger μ makes energy fall and divergence rise. The last μ that keeps the goal is taken.
+    name: str
+    most: float
+    of_energy: bool
+
+    def modelled(self, allocation: Allocation, log_rate: float) -> float:
+        """What the tables promise."""
+        return allocation.modelled(math.exp(log_rate))[1 if self.of_energy else 0]
+
+    def reached(self, allocation: Allocation, log_rate: float) -> float:
+        """What is measured once the network is set to a μ."""
+        allocation.apply(math.exp(log_rate))
+        return allocation.measure()[0 if self.of_energy else 1]
+
+
+def _meet(allocation: Allocation, goal: Goal) -> None:
+    """Find the μ whose measured figure is the goal: where the tables promise it, once what they promised before is
+    set right by what was measured. The best that keeps the goal is taken.
     """
     low, high = _ends(allocation)  # log μ
-    least = high if falling else low
-
-    def tried_at(log_rate: float) -> float:
-        allocation.apply(math.exp(log_rate))
-        return figure(allocation.measure())
-
-    at_least = tried_at(least)
-    if at_least > goal:
-        raise ConfigError(f"{name}={goal:g} cannot be met: the least that is reached is {at_least:.3g}; give more")
-    kept, other, at_other = least, low if falling else high, None
-    at_kept = at_least
+    if not goal.of_energy:
+        low, high = -high, -low  # from here on the figure falls from low to high
+    side = 1 if goal.of_energy else -1
+    kept: tuple[float, float] | None = None
+    promised, last = goal.most, 0.0
     for _ in range(TRIALS):
-        middle = _between(kept, at_kept, other, at_other, goal)
-        found = tried_at(middle)
-        if found <= goal:
-            kept, at_kept = middle, found
-        else:
-            other, at_other = middle, found
-        if abs(found / goal - 1) < CLOSE or abs(kept - other) < 1e-3:
+        last = at = _where(lambda x: goal.modelled(allocation, side * x), promised, low, high)
+        found = goal.reached(allocation, side * at)
+        if found <= goal.most * (1 + CLOSE) and (kept is None or found > kept[1]):
+            kept = (at, found)
+        low, high = (low, at) if found <= goal.most else (at, high)
+        if abs(found / goal.most - 1) < CLOSE or high - low < NARROW:
             break
-    if found > goal * (1 + CLOSE):
-        tried_at(kept)
+        promised = goal.most * goal.modelled(allocation, side * at) / max(found, 1e-300)
+    if kept is None and last != high:  # nothing kept it: is there anything that does?
+        last, found = high, goal.reached(allocation, side * high)
+        kept = (high, found) if found <= goal.most else None
+    if kept is None:
+        least = f"the least that is reached is {found:.3g}; give more"
+        raise GoalError(f"{goal.name}={goal.most:g} cannot be met: {least}")
+    if kept[0] != last:
+        goal.reached(allocation, side * kept[0])
 
 
-def _between(kept: float, at_kept: float, other: float, at_other: float | None, goal: float) -> float:
-    """The next μ to try: on the line through both figures, in logarithms; the middle where one is not known."""
-    if at_other is None or at_kept <= 0 or at_other <= at_kept:
-        return (kept + other) / 2
-    share = (math.log(goal) - math.log(at_kept)) / (math.log(at_other) - math.log(at_kept))
-    return kept + min(max(share, 0.1), 0.9) * (other - kept)
+def _where(figure: Callable[[float], float], most: float, low: float, high: float) -> float:
+    """Where a falling figure comes down to a value; an end where it does not, else not next to one, which is known."""
+    if figure(low) <= most or figure(high) > most:
+        return low if figure(low) <= most else high
+    begin, end = low, high
+    for _ in range(20):
+        middle = (begin + end) / 2
+        begin, end = (middle, end) if figure(middle) > most else (begin, middle)
+    return min(max(end, low + 0.1 * (high - low)), high - 0.1 * (high - low))
 
 
 def _ends(allocation: Allocation) -> tuple[float, float]:

@@ -11,7 +11,7 @@ be mended here, and a score that counts it rewards neurons for sending less.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from spikecast.batches import Call
 from spikecast.config import Config
-from spikecast.conversion.channels import by_channel, channel_axes
+from spikecast.conversion.channels import channel_axes
 from spikecast.graph.calls import folded
 from spikecast.graph.execute.observer import Observer
 from spikecast.kernels import encode
@@ -83,26 +83,36 @@ def tried(
     steps: Tensor,
     start: Tensor,
     *,
+    scales: Sequence[float | Tensor] = SCALES,
     count: bool = True,
     last_only: bool = False,
 ) -> Trial:
-    """The steps through the neuron at each scale of a starting threshold; errors are against an exact neuron."""
+    """The steps through the neuron at each scale of a starting threshold; errors are against an exact neuron.
+
+    A scale is a number, or a tensor with one for each channel.
+    """
     exact = site.exact(steps)
+    others = [d + 2 for d in range(steps.dim() - 1) if d not in axes]
     errors, pulses = [], []
-    for scale in SCALES:
+    for scale in scales:
         out = encode(steps, start * scale, neuron, want_levels=count)
         seen, wanted = (x[-1:] if last_only else _late(x) for x in (out.estimates, exact))
         errors.append(_sum_of_squares(seen, axes, minus=wanted))
         if out.levels is not None:
-            fired = [by_channel((levels != 0).sum(0).float(), axes).mean(1) for levels in out.levels]
-            pulses.append(torch.stack(fired).sum(0))
+            entries = math.prod(steps.shape[d - 1] for d in others)
+            pulses.append((out.levels != 0).sum((0, 1, *others)).reshape(-1).float() / entries)
     return Trial(torch.stack(errors), torch.stack(pulses) if count else torch.empty(0))
 
 
 def scaled(start: Tensor, scores: Tensor, tie: float = TIE) -> Tensor:
     """The start times the scale of the least score, channel by channel; of equals, the largest."""
     first = (scores <= scores.amin(0) + tie).int().argmax(0)
-    return start * torch.tensor(SCALES, dtype=start.dtype, device=start.device)[first].reshape(start.shape)
+    return start * scale_at(first, start)
+
+
+def scale_at(numbers: Tensor, start: Tensor) -> Tensor:
+    """The scales of these numbers, one for each channel, shaped like the threshold."""
+    return torch.tensor(SCALES, dtype=start.dtype, device=start.device)[numbers].reshape(start.shape)
 
 
 def _late(steps: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from torch import nn
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.costs import Costs
-from spikecast.errors import ConfigError
+from spikecast.errors import ConfigError, GoalError
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Task, task_named
@@ -28,10 +28,11 @@ Batches = Callable[[], Iterable[Any]]  # makes a loader, as often as it is asked
 
 @dataclass(frozen=True)
 class Comparison:
-    """What each way reached; the ANN is the same for all."""
+    """What each way reached; the ANN is the same for all. `unmet` says why a way with a goal is left out."""
 
     metric: str
     entries: dict[str, tuple[Config, Evaluation]]
+    unmet: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
@@ -52,6 +53,7 @@ class Comparison:
             rows.append([name, slots, *cells, *(energy.ratio_text(t) if energy and t <= ran else "" for t in chosen)])
             ann = e.ann or ann
         note = "" if ann is None else f"\nANN: {self.metric} {ann[self.metric]:.2%}"
+        note += "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
         return f"{columns(rows)}{note}\nslots: pulse slots at each T; E: energy up to it over the ANN's"
 
 
@@ -70,11 +72,13 @@ def compare(
 ) -> Comparison:
     """Convert with each configuration and evaluate all on the same data; with a `folder`, resumable.
 
-    `calibration` and `data` are functions that make a loader, since each is gone through several times.
+    `calibration` and `data` are functions that make a loader, since each is gone through several times. A budget or
+    fidelity that cannot be met is left out, unless no other way is left.
     """
     if not configs:
         raise ConfigError("nothing to compare; give at least one configuration")
     entries: dict[str, tuple[Config, Evaluation]] = {}
+    unmet: dict[str, str] = {}
     captured: list[Network] = []  # one for each way to place the neurons
     for name, config in configs.items():
 
@@ -85,15 +89,21 @@ def compare(
             captured.append(convert(model, calibration(), config, regions=regions))
             return captured[-1]
 
-        evaluation = evaluate_all(
-            Evaluator(network, task, model=model, costs=costs, num_steps=config.num_steps),
-            data(),
-            folder=None if folder is None else Path(folder) / _slug(name),
-            job={**(job or {}), "config": config.to_json()},
-            progress=None if progress is None else lambda n, name=name: progress(name, n),  # type: ignore[misc]
-        )
+        try:
+            evaluation = evaluate_all(
+                Evaluator(network, task, model=model, costs=costs, num_steps=config.num_steps),
+                data(),
+                folder=None if folder is None else Path(folder) / _slug(name),
+                job={**(job or {}), "config": config.to_json()},
+                progress=None if progress is None else lambda n, name=name: progress(name, n),  # type: ignore[misc]
+            )
+        except GoalError as error:
+            if len(configs) == len(unmet) + 1:
+                raise
+            unmet[name] = str(error)
+            continue
         entries[name] = (config, evaluation)
-    return Comparison(task_named(task).metrics[0], entries)
+    return Comparison(task_named(task).metrics[0], entries, unmet)
 
 
 def preset_configs(

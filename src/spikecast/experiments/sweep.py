@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import Comparison
+from spikecast.page.plots import write_front
 from spikecast.text import columns
 
 
@@ -32,10 +35,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All points of a comparison."""
+    """All points of a comparison; `unmet` says why a goal has none."""
 
     metric: str
     points: list[Point]
+    unmet: dict[str, str] = field(default_factory=dict)
 
     @property
     def front(self) -> list[Point]:
@@ -63,13 +67,20 @@ class Sweep:
         rows = [("setting", "T", "slots", self.metric, "energy over the ANN's")]
         for p in self.front:
             rows.append((p.name, str(p.num_steps), str(p.slots), f"{p.metric:.2%}", f"{p.energy:.1%}"))
-        return f"{columns(rows)}\n{len(self.front)} of {len(self.points)} settings are beaten by none"
+        left_out = "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
+        return f"{columns(rows)}\n{len(self.front)} of {len(self.points)} settings are beaten by none{left_out}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
         front = set(self.front)
         points = [{**dataclasses.asdict(p), "front": p in front} for p in self.points]
-        return {"metric": self.metric, "points": points}
+        return {"metric": self.metric, "points": points, "unmet": self.unmet}
+
+    def write_plot(self, path: str | os.PathLike[str]) -> Path:
+        """Draw all points and the front, metric against energy, as SVG, PDF or PNG."""
+        front = [(100 * p.energy, 100 * p.metric, f"{p.name}, T = {p.num_steps}") for p in self.front]
+        others = [(100 * p.energy, 100 * p.metric) for p in self.points]
+        return write_front(others, front, path, f"{self.metric} (%)")
 
 
 def grid(base: Config, settings: Mapping[str, Sequence[Any]]) -> dict[str, Config]:
@@ -98,4 +109,4 @@ def sweep_of(comparison: Comparison) -> Sweep:
             raise ConfigError(f"a sweep needs the energy over the ANN's: {energy.missing or 'it has no products'}")
         figures = zip(evaluation.slots, evaluation.steps[comparison.metric], energy.ratio, strict=True)
         points += [Point(name, t, *figure) for t, figure in enumerate(figures, 1)]
-    return Sweep(comparison.metric, points)
+    return Sweep(comparison.metric, points, comparison.unmet)

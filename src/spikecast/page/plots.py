@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,42 @@ _STYLE: dict[Any, Any] = {
 
 def write_plots(report: ReportData, path: str | os.PathLike[str], *, costs: str = "paper") -> Path:
     """Write the curves as SVG, PDF or PNG, as the file's name says; `costs` price the energy."""
+    if costs not in COSTS:
+        raise ConfigError(f"costs={costs!r} is not one of {', '.join(COSTS)}; give one of them")
+    return _write(path, lambda figure: _draw(figure, report, costs))
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """What a figure of this name is written as; refuses other names."""
     kind = Path(path).suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise ConfigError(f"{path} ends in none of {', '.join('.' + f for f in FORMATS)}; give such a name")
-    if costs not in COSTS:
-        raise ConfigError(f"costs={costs!r} is not one of {', '.join(COSTS)}; give one of them")
+    return kind
+
+
+def write_front(
+    points: Sequence[tuple[float, float]],
+    front: Sequence[tuple[float, float, str]],
+    path: str | os.PathLike[str],
+    metric: str,
+) -> Path:
+    """Write (energy, metric) in per cent of many settings, and a line through those that none beats, with names."""
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        axes.scatter(*zip(*points, strict=True), s=8, color="0.7", label="other settings")
+        axes.plot([x for x, _, _ in front], [y for _, y, _ in front], color=COLOURS[0], marker="o", label="the front")
+        for x, y, name in front:
+            axes.annotate(name, (x, y), xytext=(3, -7), textcoords="offset points", fontsize=5)
+        axes.set_xlabel("energy, % of the ANN's")
+        axes.set_ylabel(metric)
+        axes.legend(loc="lower right")
+
+    return _write(path, draw)
+
+
+def _write(path: str | os.PathLike[str], draw: Callable[[Any], None]) -> Path:
+    kind = format_of(path)
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -44,7 +76,7 @@ def write_plots(report: ReportData, path: str | os.PathLike[str], *, costs: str 
         raise MissingExtraError("plots need matplotlib; install it with: pip install 'spikecast[report]'") from error
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(6.9, 2.6), layout="constrained")
-        _draw(figure, report, costs)
+        draw(figure)
         out = io.BytesIO()
         date = {"svg": "Date", "pdf": "CreationDate"}.get(kind)
         figure.savefig(out, format=kind, dpi=300, metadata={date: None} if date else None)
