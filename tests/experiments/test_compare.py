@@ -175,6 +175,30 @@ def test_sweep_of_a_comparison(model, batches) -> None:
         sweep_of(compare(model, lambda: batches, lambda: batches, configs, costs=None))
 
 
+def test_goals_that_cannot_be_met_are_left_out(model, batches) -> None:
+    ways = {"fixed": Config(num_steps=1, burst=2), "dear": Config(num_steps=1, energy_budget=0.001)}
+    comparison = compare(model, lambda: batches, lambda: batches, ways)
+    assert list(comparison.entries) == ["fixed"]
+    assert "energy_budget=0.001 cannot be met: the least that is reached is" in comparison.unmet["dear"]
+    sweep = sweep_of(comparison)
+    for table in (comparison.table(), sweep.table()):
+        assert f"left out: dear: {comparison.unmet['dear']}" in table
+    assert sweep.to_json()["unmet"] == comparison.unmet
+    with pytest.raises(ConfigError, match=r"energy_budget=0\.001 cannot be met"):
+        compare(model, lambda: batches, lambda: batches, {"dear": ways["dear"]})
+
+
+def test_a_front_is_drawn(tmp_path) -> None:
+    points = [Point("cheap", 1, 1, 0.5, 0.1), Point("good", 2, 2, 0.9, 0.4), Point("worse", 2, 2, 0.8, 0.5)]
+    first, second = (Sweep("top1", points).write_plot(tmp_path / f"{n}.svg").read_text() for n in "ab")
+    assert first == second
+    assert "cheap, T = 1" in first
+    assert "good, T = 2" in first
+    assert "worse, T = 2" not in first
+    with pytest.raises(ConfigError, match=r"front\.gif ends in none of \.svg, \.pdf, \.png"):
+        Sweep("top1", points).write_plot(tmp_path / "front.gif")
+
+
 def test_front_and_budget_by_hand() -> None:
     a, b, c, d = (
         Point("a", 1, 1, 0.5, 0.1),
