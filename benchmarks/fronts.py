@@ -46,7 +46,7 @@ WORDS = {
     "tokens": "perplexity, less is better",
     "values": "squared error, less is better",
 }
-PAGE = """Made by `python -m benchmarks.fronts` and `python -m benchmarks.fronts --page docs` with spikecast {spikecast},
+PAGE = """Made by `python -m benchmarks.fronts` and `python -m benchmarks.fronts --page docs`, spikecast {spikecast},
 torch {torch}. Thirteen pretrained networks, converted without training. Thresholds come from calibration samples,
 the budgets of ours from what `dcgs` needs on the first half of the validation samples. All figures are of the second
 half (the first 1,000 of it for CIFAR-10, the first 200 for ImageNet).

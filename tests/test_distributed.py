@@ -32,6 +32,10 @@ for method in ("iteration", "quantile", "search"):
         config = Config(num_steps=4, num_levels=4, thresholds=method)
         snn = spikecast.convert(model, batches, config, regions=regions)
         found[f"{method} {regions}"] = {name: theta.flatten().tolist() for name, theta in snn.thresholds.items()}
+for goal in ({"energy_budget": 0.5}, {"fidelity": 0.05, "output": "logits"}):
+    snn = spikecast.convert(model, batches, Config(num_steps=1, **goal))
+    neurons = {name: [n.num_levels, n.burst] for name, n in snn.neurons.items()}
+    found[str(goal)] = [neurons, {name: theta.flatten().tolist() for name, theta in snn.thresholds.items()}]
 if rank == 0:
     print(json.dumps(found))
 """
@@ -61,7 +65,7 @@ def test_thresholds_do_not_depend_on_the_number_of_processes(processes: int, bat
         assert done.returncode == 0, done.stderr
         results.append(json.loads(done.stdout.splitlines()[-1]))
     assert results[0] == results[1]
-    assert len(results[0]) == 6
+    assert len(results[0]) == 8
 
 
 def test_a_process_that_fails_ends_the_job_with_its_message() -> None:
