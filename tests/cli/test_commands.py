@@ -89,7 +89,7 @@ def test_calibration_keeps_labels_of_classes_only(home: Path, monkeypatch) -> No
     (batch,) = other.calibration()
     assert len(batch) == 1  # a model could take anything else for an argument
     seen: list[str] = []
-    monkeypatch.setattr("spikecast.conversion.pipeline.allocate", lambda *given: seen.append(given[3]))
+    monkeypatch.setattr("spikecast.conversion.pipeline.allocate", lambda *given: seen.append(given[4]))
     for each in (job, other):
         each.network(Config(num_steps=1, energy_budget=0.5))
     assert seen == ["logits", "values"]

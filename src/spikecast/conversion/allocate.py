@@ -38,6 +38,7 @@ from spikecast.theory.neuron import Neuron
 # (num_levels, burst) that a site may take; from one spike a step to what is as good as exact.
 OPTIONS = ((4, 1), (5, 2), (6, 2), (6, 3), (8, 2), (8, 3), (8, 4), (10, 4), (10, 6))
 FEW = 0.25  # of the places that a search looks at, for the tables
+MEASURED = 128  # samples that say whether a goal is met: a divergence comes from few of them
 TRIALS = 6  # passes in the loop, at most
 CLOSE = 0.01  # of the goal: near enough to stop
 NARROW = 1e-3  # of log μ: nothing is left between
@@ -137,11 +138,13 @@ def _trials(
 class Allocation:
     """A network on its way to a goal: what is known of its sites, and how it is set and measured."""
 
-    def __init__(self, network: Network, call: Call, starts: Mapping[str, Tensor], answer: Answer) -> None:
-        self.network, self.call, self.answer = network, call, answer
+    def __init__(
+        self, network: Network, call: Call, measured: Sequence[Call], starts: Mapping[str, Tensor], answer: Answer
+    ) -> None:
+        self.network, self.call, self.measured, self.answer = network, call, measured, answer
         self.starts = dict(starts)
         self.samples = samples_in(call, network.batch_axis)
-        self.reference = flatten(network.analog(*call[0], **call[1]))[0]
+        self.reference = [leaf for args, kwargs in measured for leaf in flatten(network.analog(*args, **kwargs))[0]]
         self.costs = costs_named(network.config.budget_costs)[0]
         self.neurons = dict(network.neurons)
         self.weights = Sensitivities.of_network(network, call, answer)
@@ -192,17 +195,24 @@ class Allocation:
     def measure(self) -> tuple[float, float]:
         """Energy as a share of the ANN's, and how far the answers are from its, after the last step."""
         tally = Tally(self.network.config.num_steps)
-        answers = metered_run(self.network, self.call, tally)
+        answers = [
+            leaf for call in self.measured for leaf in flatten(at_step(metered_run(self.network, call, tally), -1))[0]
+        ]
         ratio = tally.ratio(self.costs)
         if ratio is None:
             raise ConfigError("the products of some op are not counted, so a share of the ANN's energy is not known")
-        return ratio[-1], divergence(flatten(at_step(answers, -1))[0], self.reference, self.answer)
+        return ratio[-1], divergence(answers, self.reference, self.answer)
 
 
-def allocate(network: Network, call: Call, starts: Mapping[str, Tensor], answer: Answer) -> None:
-    """Choose levels, bursts and thresholds for the goal of the configuration; the network is set to them."""
+def allocate(
+    network: Network, call: Call, measured: Sequence[Call], starts: Mapping[str, Tensor], answer: Answer
+) -> None:
+    """Choose levels, bursts and thresholds on a call, for the goal of the configuration as measured on several.
+
+    The network is set to them.
+    """
     config = network.config
-    allocation = Allocation(network, call, starts, answer)
+    allocation = Allocation(network, call, measured, starts, answer)
     if config.energy_budget is not None:
         _meet(allocation, Goal("energy_budget", config.energy_budget, of_energy=True))
     else:

@@ -12,7 +12,7 @@ from torch import nn
 
 from spikecast.batches import Binder, Call, InputFunction, calls, check_model, first_samples, joined, samples_in
 from spikecast.config import Config
-from spikecast.conversion.allocate import allocate
+from spikecast.conversion.allocate import MEASURED, allocate
 from spikecast.conversion.calibrate import Calibration
 from spikecast.conversion.prepare import prepare
 from spikecast.conversion.regions import allow_recapture, prepare_regions
@@ -106,15 +106,17 @@ def reconfigured(network: NetworkType, batches: Iterable[Any], config: Config) -
 
 def calibrate(network: Network, bound: Iterable[Call], binder: Binder) -> None:
     """Give a network its thresholds: from a pass of the ANN over all calls, and a search on the first samples."""
-    calibration, few = Calibration(network.sites, network.config), _Few(network.batch_axis)
+    calibration = Calibration(network.sites, network.config)
+    few, some = (_First(network.batch_axis, most) for most in (SAMPLES, MEASURED * network.config.has_goal))
     for call, is_ours in shared_out(bound, calibration):
         if is_ours:
             network.analog_with(call, calibration)
         few.add(call)
+        some.add(call)
     thresholds = calibration.thresholds()
     network.set_thresholds(thresholds)
     if network.config.has_goal:
-        allocate(network, few.call, thresholds, _answer(network.config, binder))
+        allocate(network, few.call, some.calls, thresholds, _answer(network.config, binder))
         thresholds = network.thresholds
         same_neurons(network)
     else:
@@ -130,18 +132,18 @@ def _answer(config: Config, binder: Binder) -> Answer:
     return "logits" if binder.labelled else "values"
 
 
-class _Few:
+class _First:
     """The first samples of the loader, on which thresholds are searched; the first call where samples are not known."""
 
-    def __init__(self, axis: int | None) -> None:
-        self.axis = axis
+    def __init__(self, axis: int | None, most: int) -> None:
+        self.axis, self.most = axis, most
         self.calls: list[Call] = []
 
     def add(self, call: Call) -> None:
         if self.axis is None:
             self.calls = self.calls or [call]
             return
-        room = SAMPLES - sum(samples_in(c, self.axis) for c in self.calls)
+        room = self.most - sum(samples_in(c, self.axis) for c in self.calls)
         if room > 0:
             self.calls.append(first_samples(call, room, self.axis))
 
