@@ -191,6 +191,8 @@ def test_samples() -> None:
     assert (kwargs["more"]["b"], kwargs["scale"]) == ("text", 2.0)
     assert torch.equal(args[0], X[:3])
     assert first_samples(call, 99)[0][0].shape == X.shape
+    assert torch.equal(first_samples(call, 99, start=1)[0][0], X[1:])
+    assert torch.equal(first_samples(call, 1, start=1)[0][0], X[1:2])
     second = first_samples(((torch.randn(5, 4, 2), torch.randn(4, 3)), {}), 2, axis=1)
     assert [tuple(a.shape) for a in second[0]] == [(5, 2, 2), (2, 3)]  # a mask has its batch in front
 

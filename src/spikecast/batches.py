@@ -192,10 +192,10 @@ def samples_in(call: Call, axis: int | None = 0) -> int:
     return int(tensor.shape[axis or 0]) if tensor.dim() > (axis or 0) else 1
 
 
-def first_samples(call: Call, count: int, axis: int = 0) -> Call:
-    """A call with at most `count` samples."""
+def first_samples(call: Call, count: int, axis: int = 0, *, start: int = 0) -> Call:
+    """A call with at most `count` samples, from number `start` on."""
     size = samples_in(call, axis)
-    return _each_tensor(call, size, axis, lambda leaf, own: leaf.narrow(own, 0, min(count, size)))
+    return _each_tensor(call, size, axis, lambda leaf, own: leaf.narrow(own, start, min(count, size - start)))
 
 
 def one_sample(call: Call, index: int, axis: int | None = 0) -> Call:

@@ -38,7 +38,7 @@ from spikecast.theory.neuron import Neuron
 # (num_levels, burst) that a site may take; from one spike a step to what is as good as exact.
 OPTIONS = ((4, 1), (5, 2), (6, 2), (6, 3), (8, 2), (8, 3), (8, 4), (10, 4), (10, 6))
 FEW = 0.25  # of the places that a search looks at, for the tables
-MEASURED = 128  # samples that say whether a goal is met: a divergence comes from few of them
+MEASURED = 128  # samples that say whether a goal is met; others than those that were chosen on, if there are enough
 TRIALS = 6  # passes in the loop, at most
 CLOSE = 0.01  # of the goal: near enough to stop
 NARROW = 1e-3  # of log μ: nothing is left between

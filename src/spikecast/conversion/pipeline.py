@@ -107,16 +107,18 @@ def reconfigured(network: NetworkType, batches: Iterable[Any], config: Config) -
 def calibrate(network: Network, bound: Iterable[Call], binder: Binder) -> None:
     """Give a network its thresholds: from a pass of the ANN over all calls, and a search on the first samples."""
     calibration = Calibration(network.sites, network.config)
-    few, some = (_First(network.batch_axis, most) for most in (SAMPLES, MEASURED * network.config.has_goal))
+    few = _First(network.batch_axis, SAMPLES)
+    others = _First(network.batch_axis, MEASURED * network.config.has_goal, after=SAMPLES)
     for call, is_ours in shared_out(bound, calibration):
         if is_ours:
             network.analog_with(call, calibration)
         few.add(call)
-        some.add(call)
+        others.add(call)
     thresholds = calibration.thresholds()
     network.set_thresholds(thresholds)
     if network.config.has_goal:
-        allocate(network, few.call, some.calls, thresholds, _answer(network.config, binder))
+        measured = others.calls if others.samples >= SAMPLES else [*few.calls, *others.calls]
+        allocate(network, few.call, measured, thresholds, _answer(network.config, binder))
         thresholds = network.thresholds
         same_neurons(network)
     else:
@@ -133,19 +135,24 @@ def _answer(config: Config, binder: Binder) -> Answer:
 
 
 class _First:
-    """The first samples of the loader, on which thresholds are searched; the first call where samples are not known."""
+    """The first samples of the loader after some others; the first call where samples are not known."""
 
-    def __init__(self, axis: int | None, most: int) -> None:
-        self.axis, self.most = axis, most
+    def __init__(self, axis: int | None, most: int, after: int = 0) -> None:
+        self.axis, self.most, self.after = axis, most, after
+        self.samples = 0
         self.calls: list[Call] = []
 
     def add(self, call: Call) -> None:
         if self.axis is None:
             self.calls = self.calls or [call]
             return
-        room = self.most - sum(samples_in(c, self.axis) for c in self.calls)
-        if room > 0:
-            self.calls.append(first_samples(call, room, self.axis))
+        size = samples_in(call, self.axis)
+        skipped = min(self.after, size)
+        self.after -= skipped
+        count = min(self.most - self.samples, size - skipped)
+        if count > 0:
+            self.calls.append(first_samples(call, count, self.axis, start=skipped))
+            self.samples += count
 
     @property
     def call(self) -> Call:
