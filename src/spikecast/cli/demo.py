@@ -11,7 +11,7 @@ import typer
 
 from spikecast.cli import common
 from spikecast.cli.job import open_job, save
-from spikecast.cli.options import BURST, JobOptions, JsonOption, MachineOptions, Steps, grouped
+from spikecast.cli.options import BURST, CURVE, JobOptions, JsonOption, MachineOptions, Steps, grouped
 from spikecast.cli.report import CODINGS, built
 from spikecast.config import Coding, Config
 from spikecast.measure import Evaluation, evaluate
@@ -33,7 +33,7 @@ def command(
     machine: MachineOptions,
     output: JsonOption,
     out: Annotated[Path, typer.Option("--out", help="folder for the pages and the networks")] = Path("out"),
-    steps: Steps = Config.num_steps,
+    steps: Steps = CURVE,
     levels: Annotated[int, typer.Option("--levels", "-n", help="thresholds per sign of a neuron")] = 4,
     burst: Annotated[int, typer.Option(help=BURST)] = Config.burst,
     limit: Annotated[int | None, typer.Option(help="measure at most so many digits")] = None,
@@ -41,10 +41,11 @@ def command(
     """Convert two small networks for handwritten digits, with differential and with rate coding.
 
     Prints accuracy, agreement with the ANN and energy after each step, saves the networks and writes a page for each.
+    One step is what the other commands take unless told; the demo takes more, to show what they add.
 
     \b
     spikecast demo
-    spikecast demo --steps 1 --levels 8 --burst 3
+    spikecast demo --burst 1
     spikecast demo --steps 4 --out somewhere --json
     """
     base = Config(num_steps=steps, num_levels=levels, burst=burst, seed=machine.seed)
@@ -82,4 +83,10 @@ def _table(measured: Mapping[Coding, Evaluation]) -> str:
             row += [f"{entry.steps['top1'][t]:.1%}", f"{entry.agreement[t]:.1%}", entry.energy.ratio_text(t + 1)]
         rows.append(row)
     ann = "" if first.ann is None else f"ANN: accuracy {first.ann['top1']:.1%} of {first.samples} digits; "
-    return f"{columns(rows)}\n{ann}same: answers like the ANN's; E: energy up to that step over the ANN's"
+    assert first.agreement is not None
+    assert first.energy is not None
+    return (
+        f"{columns(rows)}\n{ann}same: answers like the ANN's; E: energy up to that step over the ANN's\n"
+        f"One step of {first.slots[0]} slots gives {first.agreement[0]:.1%} of the ANN's answers "
+        f"for {first.energy.ratio_text(1)} of its energy; a conversion takes one step unless told"
+    )
