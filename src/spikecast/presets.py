@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 
-# The methods of others send one spike a step, and take several steps.
+# The methods of others take several steps, and all but hmt send one spike in each.
 _STEPS: dict[str, Any] = {"num_steps": 8}
 _SINGLE: dict[str, Any] = {**_STEPS, "burst": 1}
 # Thresholds of the paper for networks without rectifiers: Alg. 2, and c = 4.
