@@ -20,6 +20,7 @@ from spikecast.sources.demo import demo_network
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--thresholds", "quantile", "-T", "2", "--limit", "32"]
+DEMO = ["--calibrate", "256", "--batch-size", "64", "--limit", "64"]  # what the demo calibrates and measures with
 GREY = Preparation(size=8, crop=1.0, mean=(0.0,), std=(1.0,))
 
 
@@ -70,9 +71,12 @@ def test_demo(cli, home: Path) -> None:
         *(w for c in ("differential", "rate") for w in (c, "accuracy", c, "same", c, "E")),
     ]
     assert [line.split()[1] for line in lines if line.startswith("2 ")] == ["6", "6"]
-    said = [line for line in lines if line.startswith("One step of 3 slots gives ")]
-    first = [line.split() for line in lines if line.startswith("1 ")]
-    assert [(words[6], words[12]) for words in map(str.split, said)] == [(row[3], row[4]) for row in first]
+    said = [line.split(", ") for line in lines if line.startswith("Converted for one step of 3 slots, the default: ")]
+    plain = json.loads(cli("eval", "demo:vit", "--data", "demo:digits", *DEMO, "--json").out)
+    figures = plain["steps"]["top1"], plain["agreement"], plain["energy"]["ratio"]
+    words = [f"{name} {value:.1%}" for name, (value,) in zip(("accuracy", "same", "E"), figures, strict=True)]
+    assert [said[1][1].removeprefix("the default: "), *said[1][2:]] == words
+    assert len(said) == 2
     made = {f"{net}_{coding}.spikecast" for net in ("cnn", "vit") for coding in ("differential", "rate")}
     assert {p.name for p in (home / "shown").iterdir()} == made | {"cnn.html", "vit.html"}
     assert "<html" in (home / "shown" / "vit.html").read_text()

@@ -66,7 +66,7 @@ def test_figures_are_those_of_the_measurements(report, model, snns, batches) -> 
             priced = found.energy.under(costs)
             assert network.energy[costs] == {"ann": priced.ann, "snn": priced.snn, "ratio": priced.ratio}
         assert network.spikes_per_neuron == found.energy.spikes_per_neuron
-        assert network.slots == found.slots == [1, 2, 3, 4]
+        assert network.slots == found.slots == [3, 6, 9, 12]
 
 
 def test_layers_add_up_and_know_their_error(report, model, snns, batches) -> None:
