@@ -61,7 +61,8 @@ def command(
         }
         single = networks["differential"].reconfigure(Config(seed=machine.seed), job.calibration())
         default = evaluate(single, job.counted("measuring one step"), model=job.source.model)
-        results[name] = {key: entry.to_json() for key, entry in {**measured, "default": default}.items()}
+        results[name] = {coding: entry.to_json() for coding, entry in measured.items()}
+        results[name]["default"] = default.to_json()
         for coding, network in networks.items():
             save(network, out / f"{name}_{coding}.spikecast")
         page = out / f"{name}.html"
