@@ -35,7 +35,7 @@ from spikecast.network.counting.tally import Tally
 
 OTHERS = ("dcgs", "ecmt", "hmt")
 STEPS = (1, 2, 4)
-OURS: dict[str, dict[str, Any]] = {"ours": {"burst": 3}, "ours, exact": {"num_levels": 10, "burst": 5}}
+OURS: dict[str, dict[str, Any]] = {"ours": {}, "ours, exact": {"num_levels": 10, "burst": 5}}
 BUDGETS = {"ours, half": (4, 0.57), "ours, least": (1, 0.97)}  # steps of dcgs, and the share of their energy
 SETTINGS = (*OTHERS, *OURS, *BUDGETS)
 DRAWS = 400

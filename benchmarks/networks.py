@@ -63,7 +63,7 @@ def against_the_ann(rounds: int, names: list[str] | None = None) -> Iterator[Row
         work = ann_variants(model, x.repeat(T, 1, 1, 1))
         anns = list(work)
         for levels in (4, 8):
-            snn = spikecast.convert(model, [x], Config(num_steps=T, num_levels=levels, thresholds="quantile"))
+            snn = spikecast.convert(model, [x], Config(num_steps=T, burst=1, num_levels=levels, thresholds="quantile"))
             work[f"n = {levels}"] = partial(snn.run, x)
         times = in_turns(work, rounds)
         ann = min((times[a] for a in anns), key=min)
@@ -92,7 +92,7 @@ def stepwise(rounds: int) -> Iterator[Row]:
     for name in ("ResNet-34", "ViT-Small"):
         model, size = build(name)
         x = torch.randn(8, 3, size, size)
-        snn = spikecast.convert(model, [x[:2]], Config(num_steps=T, thresholds="quantile"))
+        snn = spikecast.convert(model, [x[:2]], Config(num_steps=T, burst=1, thresholds="quantile"))
         times = in_turns({"steps": lambda s=snn, x=x: list(s.steps(x)), "run": partial(snn.run, x)}, rounds)
         yield ratio(f"{name}, one step at a time over layer by layer, B = 8", times["steps"], times["run"], "<= 1.3")
 
@@ -102,7 +102,7 @@ def metering(rounds: int) -> Iterator[Row]:
     for name in ("ResNet-34", "ViT-Small"):
         model, size = build(name)
         x = torch.randn(B, 3, size, size)
-        snn = spikecast.convert(model, [x], Config(num_steps=T, thresholds="quantile"))
+        snn = spikecast.convert(model, [x], Config(num_steps=T, burst=1, thresholds="quantile"))
         times = in_turns({"counted": partial(energy, snn, [x]), "run": partial(snn.run, x)}, rounds)
         yield ratio(f"{name}, run with operations counted over run", times["counted"], times["run"], "<= 1.1")
 
@@ -112,7 +112,7 @@ def chunks(rounds: int) -> Iterator[Row]:
     for name in GOALS:
         model, size = build(name)
         x = torch.randn(B, 3, size, size)
-        snn = spikecast.convert(model, [x], Config(num_steps=T, thresholds="quantile"))
+        snn = spikecast.convert(model, [x], Config(num_steps=T, burst=1, thresholds="quantile"))
         work: dict[str, Callable[[], Any]] = {str(k): partial(snn.run, x, max_batch=k) for k in (8, 16, 32)}
         times = in_turns({"chosen": partial(snn.run, x), **work}, rounds)
         for k in work:
@@ -124,7 +124,7 @@ def compiled(rounds: int) -> Iterator[Row]:
     for name in ("ResNet-34", "EVA02-Tiny"):
         model, size = build(name)
         x = torch.randn(B, 3, size, size)
-        snn = spikecast.convert(model, [x], Config(num_steps=T, thresholds="quantile"))
+        snn = spikecast.convert(model, [x], Config(num_steps=T, burst=1, thresholds="quantile"))
         began = time.perf_counter()
         snn.run(x, compile=True)
         yield single(f"{name}, first run with compile=True", [time.perf_counter() - began], "s")

@@ -38,7 +38,7 @@ FORGET = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
 def memory(_rounds: int) -> Iterator[Row]:
     """Peak memory of ResNet-50, T = 8, B = 16 beyond that of the network loaded and run on one image for one step."""
     model, size = build("ResNet-50")
-    snn = spikecast.convert(model, [torch.randn(1, 3, size, size)], Config(num_steps=T, thresholds="quantile"))
+    snn = spikecast.convert(model, [torch.randn(1, 3, size, size)], Config(num_steps=T, burst=1, thresholds="quantile"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network"
         snn.save(path)
@@ -57,7 +57,7 @@ def scaling(rounds: int) -> Iterator[Row]:
     """How well a straight line through zero fits the time against T and against B: the largest deviation."""
     model, size = build("ResNet-34")
     x = torch.randn(8, 3, size, size)
-    snn = spikecast.convert(model, [x[:2]], Config(num_steps=T, thresholds="quantile"))
+    snn = spikecast.convert(model, [x[:2]], Config(num_steps=T, burst=1, thresholds="quantile"))
     for what, sizes, run in (
         ("T", (2, 4, 8, 16), lambda k: snn.run(x[:4], num_steps=k)),
         ("B", (1, 2, 4, 8), lambda k: snn.run(x[:k], num_steps=T)),
@@ -81,7 +81,7 @@ def calibration(rounds: int) -> Iterator[Row]:
                 model(x[:8])
 
     for method, goal in (("quantile", "<= 2"), ("iteration", "<= 2"), ("search", "<= 16")):
-        config = Config(num_steps=T, num_levels=4, thresholds=method)  # type: ignore[arg-type]
+        config = Config(num_steps=T, burst=1, num_levels=4, thresholds=method)  # type: ignore[arg-type]
         # The difference of two conversions is the calibration of what the longer one sees more.
         work: dict[str, Callable[[], object]] = {
             "few": partial(spikecast.convert, model, few, config),

@@ -22,7 +22,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("name", nargs="?", default="vit_tiny_patch16_224")
     parser.add_argument("--pretrained", action="store_true")
     parser.add_argument("--data", help="imagenet:DIR or imagefolder:DIR")
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=Config.num_steps)
     given = parser.parse_args(words)
 
     model = timm.create_model(given.name, pretrained=given.pretrained).eval()

@@ -25,7 +25,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--pretrained", action="store_true")
     parser.add_argument("--data")
     parser.add_argument("--limit", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=Config.num_steps)
     given = parser.parse_args(words)
     torch.manual_seed(0)
     data: Any

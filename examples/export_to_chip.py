@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
     right = float((integers.run(digits)[-1].argmax(-1) == labels).float().mean())
     print(f"8-bit weights: {right:.1%} right; bits needed {max(integers.report.used.values())}")
 
-    simple = Config(num_steps=32, coding="rate", num_levels=1, signed=False, firing_boundary=1.0)
+    simple = Config(num_steps=32, coding="rate", num_levels=1, burst=1, signed=False, firing_boundary=1.0)
     rates = spikecast.convert(model, [digits], simple)
     hardware.export_nir(rates, folder / "digits.nir", profile="portable")
     hardware.export_nir(snn, folder / "digits-exact.nir", profile="extended")

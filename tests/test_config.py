@@ -19,6 +19,7 @@ from spikecast.errors import ConfigError, SpikecastError
 FULL = Config(
     num_steps=4,
     num_levels=3,
+    burst=1,
     coding="rate",
     thresholds="quantile",
     threshold_scale=2.5,
@@ -36,7 +37,8 @@ FULL = Config(
 
 def test_defaults() -> None:
     config = Config()
-    assert (config.num_steps, config.num_levels, config.coding, config.thresholds) == (8, 8, "differential", "auto")
+    assert (config.num_steps, config.num_levels, config.burst) == (1, 8, 3)
+    assert (config.coding, config.thresholds) == ("differential", "auto")
     assert (config.granularity, config.threshold_scale, config.firing_boundary) == ("channel", 1.0, 0.75)
     assert (config.signed, config.encode_input, config.overrides) == (True, False, {})
 
@@ -59,7 +61,7 @@ def test_json_of_some_settings_only() -> None:
 def test_signature_shows_the_settings() -> None:
     parameters = inspect.signature(Config).parameters
     assert list(parameters) == [f.name for f in dataclasses.fields(Config)]
-    assert (parameters["num_steps"].default, parameters["coding"].default) == (8, "differential")
+    assert [parameters[name].default for name in ("num_steps", "burst", "coding")] == [1, 3, "differential"]
 
 
 def test_copies() -> None:
@@ -123,6 +125,7 @@ def test_out_of_range(field, values, words) -> None:
     ("settings", "words"),
     [
         ({"signed": False}, r"negative spike.*coding='rate'"),
+        ({"initial_potential": 0.5}, r"initial_potential=0.5 with burst=3: .*at most 0.00390625 .*, or burst=1$"),
         ({"thresholds": "search", "threshold_scale": 2.0}, r"threshold_scale=2.0.*1.0"),
         ({"overrides": {"a": {"num_steps": 3}}}, r"\['a'\] sets 'num_steps'.*cannot differ by site"),
         ({"overrides": {"a": {"coding": "rate"}}}, r"'coding'.*cannot differ"),
@@ -155,9 +158,10 @@ def test_last_pattern_wins() -> None:
 
 
 def test_every_site_field_can_be_set() -> None:
-    other = {"num_levels": 2, "burst": 3, "thresholds": "quantile", "threshold_scale": 2.0, "granularity": "layer",
+    other = {"num_levels": 2, "burst": 2, "thresholds": "quantile", "threshold_scale": 2.0, "granularity": "layer",
              "signed": False, "quantile": 0.5, "search_penalty": 1.0, "firing_boundary": 0.7,
              "initial_potential": 0.1}  # fmt: skip
     assert set(other) == set(SITE_FIELDS)
     own = Config(coding="rate", overrides={"x": other}).at("x")
     assert {name: getattr(own, name) for name in SITE_FIELDS} == other
+    assert all(getattr(Config(), name) != value for name, value in other.items())

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 
+# The methods of others take several steps, and all but hmt send one spike in each.
+_STEPS: dict[str, Any] = {"num_steps": 8}
+_SINGLE: dict[str, Any] = {**_STEPS, "burst": 1}
 # Thresholds of the paper for networks without rectifiers: Alg. 2, and c = 4.
 _TRANSFORMER: dict[str, Any] = {"thresholds": "quantile", "threshold_scale": 4.0, "encode_input": True}
 # An IF neuron of the literature starts half way to its threshold, and fires when it is there.
@@ -25,30 +28,37 @@ class Preset(NamedTuple):
 # Each is a method as far as settings can say it; what the methods of others have besides is said beside them.
 PRESETS: Mapping[str, Preset] = {
     # DCGS (ICML 2025), the paper, whole. The published code differs from it: docs/errata.md.
-    "dcgs": Preset({"coding": "differential", "thresholds": "iteration_paper"}, _TRANSFORMER),
+    "dcgs": Preset({**_SINGLE, "coding": "differential", "thresholds": "iteration_paper"}, _TRANSFORMER),
     # ECMT: its multi-threshold neuron with rates. Not its expectation compensation (here graded units), nor its
     # normalisation of parameters (here the quantile).
-    "ecmt": Preset({"coding": "rate", "thresholds": "quantile"}, _TRANSFORMER),
+    "ecmt": Preset({**_SINGLE, "coding": "rate", "thresholds": "quantile"}, _TRANSFORMER),
     # H-MT (AAAI-26): its neuron, which sends the binary digits of a value. Not its pair of a positive and a negative
     # neuron (here one signed membrane), nor its calibration of thresholds (here the quantile).
     "hmt": Preset(
-        {"coding": "rate", "thresholds": "quantile", "firing_boundary": 1.0},
+        {**_STEPS, "coding": "rate", "thresholds": "quantile", "firing_boundary": 1.0},
         by_levels=lambda n: {"burst": n, "initial_potential": 2.0**-n},
     ),
     # SNM: its signed IF neuron with memory, at rates. Not its normalisation neuron by neuron (here the quantile).
-    "snm": Preset({"coding": "rate", "thresholds": "quantile", **_HALF_WAY}),
+    "snm": Preset({**_SINGLE, "coding": "rate", "thresholds": "quantile", **_HALF_WAY}),
     # TS: its neuron only, the classical IF neuron. It trains its ANN for the conversion; here nothing is trained.
-    "ts": Preset({"coding": "rate", "thresholds": "quantile", "signed": False, **_HALF_WAY}),
-    "ours": Preset({}),  # what spikecast chooses
+    "ts": Preset({**_SINGLE, "coding": "rate", "thresholds": "quantile", "signed": False, **_HALF_WAY}),
+    "ours": Preset({}),  # what spikecast chooses: the default of Config
 }
 
 
 def preset(
-    name: str, *, num_steps: int = Config.num_steps, num_levels: int = Config.num_levels, rectifiers: bool = True
+    name: str, *, num_steps: int | None = None, num_levels: int = Config.num_levels, rectifiers: bool = True
 ) -> Config:
-    """The settings of a method; `rectifiers` says that the network has ReLUs, for which thresholds can be iterated."""
+    """The settings of a method; `rectifiers` says that the network has ReLUs, for which thresholds can be iterated.
+
+    Unless told, the methods of others take 8 steps, and `ours` as many as `Config` says.
+    """
     if name not in PRESETS:
         raise ConfigError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
     settings, without_rectifiers, by_levels = PRESETS[name]
-    given = {"num_steps": num_steps, "num_levels": num_levels, **by_levels(num_levels), **settings}
-    return Config(**given if rectifiers else {**given, **without_rectifiers})
+    given = {"num_levels": num_levels, **by_levels(num_levels), **settings}
+    if not rectifiers:
+        given |= without_rectifiers
+    if num_steps is not None:
+        given["num_steps"] = num_steps
+    return Config(**given)

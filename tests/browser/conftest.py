@@ -189,7 +189,7 @@ def report() -> ReportData:
     model = Branch(8).eval()
     batches = [(torch.randn(16, 3, 12, 12), torch.randint(0, 5, (16,))) for _ in range(2)]
     configs = {
-        name: spikecast.Config(num_steps=6, num_levels=2, coding=name, thresholds="quantile")
+        name: spikecast.Config(num_steps=6, num_levels=2, burst=1, coding=name, thresholds="quantile")
         for name in ("differential", "rate")
     }
     snns = {name: spikecast.convert(model, batches, config) for name, config in configs.items()}

@@ -56,7 +56,7 @@ def test_compare_and_sweep(home: Path, cli) -> None:
     assert done.code == 0, done.err
     lines = [line.split()[:3] for line in done.out.splitlines()[1:5]]
     assert [name for name, _, _ in lines] == ["dcgs", "ts", "hmt", "ours"]
-    assert [slots for _, _, slots in lines] == ["1/2/4", "1/2/4", "3/6/12", "1/2/4"]
+    assert [slots for _, _, slots in lines] == ["1/2/4", "1/2/4", "3/6/12", "3/6/12"]
     words = ("--levels", "1,4", "--bursts", "1,3", "--thresholds", "quantile", "--budget", "steps=2,slots=3")
     done = cli("sweep", *data, *words, "--json")
     assert done.code == 0, done.err

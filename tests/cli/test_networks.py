@@ -20,6 +20,7 @@ from spikecast.sources.demo import demo_network
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--thresholds", "quantile", "-T", "2", "--limit", "32"]
+DEMO = ["--calibrate", "256", "--batch-size", "64", "--limit", "64"]  # what the demo calibrates and measures with
 GREY = Preparation(size=8, crop=1.0, mean=(0.0,), std=(1.0,))
 
 
@@ -59,7 +60,7 @@ def test_the_packaged_networks_are_good(name: str) -> None:
 
 
 def test_demo(cli, home: Path) -> None:
-    done = cli("demo", "-T", "2", "--burst", "3", "--limit", "64", "--out", "shown")
+    done = cli("demo", "-T", "2", "--limit", "64", "--out", "shown")
     assert done.code == 0, done.err
     assert "What to try next" in done.out
     lines = done.out.splitlines()
@@ -70,6 +71,12 @@ def test_demo(cli, home: Path) -> None:
         *(w for c in ("differential", "rate") for w in (c, "accuracy", c, "same", c, "E")),
     ]
     assert [line.split()[1] for line in lines if line.startswith("2 ")] == ["6", "6"]
+    said = [line.split(", ") for line in lines if line.startswith("Converted for one step of 3 slots, the default: ")]
+    plain = json.loads(cli("eval", "demo:vit", "--data", "demo:digits", *DEMO, "--json").out)
+    figures = plain["steps"]["top1"], plain["agreement"], plain["energy"]["ratio"]
+    words = [f"{name} {value:.1%}" for name, (value,) in zip(("accuracy", "same", "E"), figures, strict=True)]
+    assert [said[1][1].removeprefix("the default: "), *said[1][2:]] == words
+    assert len(said) == 2
     made = {f"{net}_{coding}.spikecast" for net in ("cnn", "vit") for coding in ("differential", "rate")}
     assert {p.name for p in (home / "shown").iterdir()} == made | {"cnn.html", "vit.html"}
     assert "<html" in (home / "shown" / "vit.html").read_text()
@@ -95,8 +102,8 @@ def test_a_saved_network_knows_its_images(cli, saved: Path) -> None:
     found = json.loads(done.out)
     assert {key: found[key] for key in expected} == expected
     assert found["config"]["num_steps"] == 2
-    assert found["neurons"] == {site: {"num_levels": 8, "burst": 1} for site in network.sites}
-    assert "neurons: n=8 burst=1 at 7 sites\n2 steps take 2 pulse slots" in cli("inspect", "digits.spikecast").out
+    assert found["neurons"] == {site: {"num_levels": 8, "burst": 3} for site in network.sites}
+    assert "neurons: n=8 burst=3 at 7 sites\nT = 2, 6 pulse slots" in cli("inspect", "digits.spikecast").out
     words = ["--data", "demo:digits", *QUICK[2:], "--json"]
     again = json.loads(cli("eval", "digits.spikecast", *words).out)
     fresh = json.loads(cli("eval", "demo:cnn", "--data", "demo:digits", *QUICK, "--json").out)
@@ -110,7 +117,7 @@ def test_explain_and_bench(cli, saved: Path) -> None:
     assert done.code == 0, done.err
     assert sum(" loses " in line for line in done.out.splitlines()) == 2
     found = json.loads(cli("bench", "digits.spikecast", "--rounds", "1", "--json").out)
-    assert (found["num_steps"], found["slots"]) == (2, 2)
+    assert (found["num_steps"], found["slots"]) == (2, 6)
     assert found["ratio"] == pytest.approx(found["seconds"]["snn"] / found["seconds"]["ann"])
 
 
@@ -138,7 +145,7 @@ def test_report(cli, home: Path, saved: Path) -> None:
     done = cli("report", "digits.spikecast", *words, "--json")
     assert done.code == 0, done.err
     assert list(json.loads(done.out)) == ["out", "ann", "differential"]
-    assert json.loads(done.out)["differential"]["slots"] == [1, 2]
+    assert json.loads(done.out)["differential"]["slots"] == [3, 6]
     assert "<html" in (home / "page.html").read_text()
     assert "<svg" in (home / "curves.svg").read_text()
 
@@ -150,7 +157,7 @@ def test_export(cli, home: Path, saved: Path) -> None:
     assert (home / "digits.nir").stat().st_size > 0
     done = cli("export", "digits.spikecast", "--data", "demo:digits", "--limit", "2", "--out", "events.npz")
     assert done.code == 0, done.err
-    assert "events of 2 samples in 2 steps" in done.out
+    assert "events of 2 samples, T = 2" in done.out
     assert "give --data" in cli("export", "digits.spikecast", "--out", "events.npz").complaint
     done = cli("export", "digits.spikecast", "--out", "plain.nir")
     assert "convert with coding='rate'" in done.complaint

@@ -17,7 +17,14 @@ from spikecast.hardware.nir.check import NirCheck, importer_python
 pytestmark = pytest.mark.importers
 
 PLAIN = Config(
-    coding="rate", num_levels=1, signed=False, firing_boundary=1.0, thresholds="quantile", threshold_scale=1.0371
+    num_steps=8,
+    num_levels=1,
+    burst=1,
+    coding="rate",
+    signed=False,
+    firing_boundary=1.0,
+    thresholds="quantile",
+    threshold_scale=1.0371,
 )
 # What each importer is known to do otherwise than the file means, as of the versions that make importers found.
 KNOWN = {
@@ -87,7 +94,18 @@ def test_from_the_command_line(cli, home: Path) -> None:
     names = ["snntorch", "spikingjelly", "sinabs"]
     if missing := [name for name in names if not importer_python(name).exists()]:
         pytest.skip(f"no environment of {missing}; make importers")
-    plain = ["--coding", "rate", "--levels", "1", "--set", "signed=false", "--set", "firing_boundary=1.0"]
+    plain = [
+        "--coding",
+        "rate",
+        "--levels",
+        "1",
+        "--burst",
+        "1",
+        "--set",
+        "signed=false",
+        "--set",
+        "firing_boundary=1.0",
+    ]
     images = ["--data", "demo:digits", "--limit", "4", "--steps", "6"]
     done = cli("export", "demo:cnn", *images, *plain, "--out", "cnn.nir", "--check", ",".join(names), "--json")
     assert done.code == 0, done.complaint

@@ -62,8 +62,8 @@ def test_settings_by_configs_names() -> None:
     assert given.given == {"num_levels": 2, "signed": False, "coding": "rate", "quantile": 0.5}
     assert given.config(7) == Config(num_levels=2, signed=False, coding="rate", quantile=0.5, seed=7)
     assert SettingOptions().config() == Config()
-    assert SettingOptions(burst=3).config() == Config(burst=3)
-    assert SettingOptions(energy_budget=0.2, steps=1).config() == Config(energy_budget=0.2, num_steps=1)
+    assert SettingOptions(burst=2, steps=4).config() == Config(burst=2, num_steps=4)
+    assert SettingOptions(energy_budget=0.2, steps=2).config() == Config(energy_budget=0.2, num_steps=2)
     assert SettingOptions(fidelity=0.01).given == {"fidelity": 0.01}
     assert SettingOptions(others=["seed=3"]).config(7).seed == 3
     with pytest.raises(ConfigError, match="give NAME=VALUE"):

@@ -12,12 +12,12 @@ from spikecast.conversion import prepare
 from spikecast.errors import ConfigError
 
 X = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-FIRST = Config(num_steps=3, num_levels=4)
+FIRST = Config(num_steps=3, num_levels=4, burst=1)
 OTHERS = [
     Config(num_steps=2, num_levels=8, burst=3),
-    Config(coding="rate", thresholds="quantile", granularity="layer"),
+    Config(num_steps=8, burst=1, coding="rate", thresholds="quantile", granularity="layer"),
     Config(num_steps=1, energy_budget=0.3),
-    Config(num_steps=2, overrides={"body.1": {"burst": 2, "num_levels": 3}}),
+    Config(num_steps=2, burst=1, overrides={"body.1": {"burst": 2, "num_levels": 3}}),
 ]
 
 

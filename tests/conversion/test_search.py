@@ -137,7 +137,7 @@ class Mlp(nn.Module):
         return self.c(nn.functional.gelu(self.b(self.a(x).relu())))
 
 
-CONFIG = Config(num_steps=4, num_levels=4, thresholds="search", seed=0)
+CONFIG = Config(num_steps=4, num_levels=4, burst=1, thresholds="search", seed=0)
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,14 @@ def test_the_table_of_settings_has_every_setting() -> None:
     assert "`budget_costs`" in section
 
 
+def test_the_settings_of_steps_are_the_defaults() -> None:
+    text = README.read_text(encoding="utf-8")
+    for name in ("num_steps", "num_levels", "burst"):
+        assert f"| `{name}` | {getattr(Config, name)} |" in text
+    signature = f"Config(num_steps={Config.num_steps}, num_levels={Config.num_levels}, burst={Config.burst}, "
+    assert signature in (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+
+
 def test_the_table_of_presets_has_every_preset() -> None:
     section = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8").partition("\n## Other methods\n")[2]
     assert first_columns(section.partition("\n## ")[0]) == set(PRESETS)

@@ -37,8 +37,11 @@ def test_presets_are_what_they_are_called() -> None:
     hmt = preset("hmt", num_levels=5)
     assert (hmt.coding, hmt.firing_boundary, hmt.num_levels, hmt.burst) == ("rate", 1.0, 5, 5)
     assert hmt.initial_potential == 2**-5
-    assert {p.burst for name in PRESETS if name != "hmt" for p in (preset(name), preset(name, rectifiers=False))} == {1}
-    assert preset("ours") == Config()
+    others = [(name, preset(name, rectifiers=r)) for name in PRESETS if name != "ours" for r in (True, False)]
+    assert {config.burst for name, config in others if name != "hmt"} == {1}
+    assert {config.num_steps for _, config in others} == {8}
+    assert preset("ours") == preset("ours", rectifiers=False) == Config()
+    assert preset("ours", num_steps=4) == Config(num_steps=4)
     with pytest.raises(ConfigError, match="no preset is called 'best'; there are dcgs, ecmt"):
         preset("best")
 
@@ -110,6 +113,8 @@ def test_configs_of_presets_by_name() -> None:
     assert list(found) == ["dcgs n=4", "dcgs n=8", "ecmt n=4", "ecmt n=8", "hmt n=4", "hmt n=8",
                            "snm n=1", "ts n=1", "ours n=4", "ours n=8"]  # fmt: skip
     assert {c.num_steps for c in found.values()} == {5}
+    found = preset_configs(("dcgs", "ours"), rectifiers=True)
+    assert {name: (c.num_steps, c.burst) for name, c in found.items()} == {"dcgs n=8": (8, 1), "ours n=8": (1, 3)}
 
 
 def test_comparison_and_resume(model, batches, tmp_path, monkeypatch) -> None:

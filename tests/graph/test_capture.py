@@ -21,7 +21,7 @@ from spikecast.graph.execute.run import Execution
 from spikecast.graph.structure import flatten, unflatten
 from tests.nets import never, relative
 
-SMALL = Config(num_steps=2, thresholds="quantile")
+SMALL = Config(num_steps=2, burst=1, thresholds="quantile")
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
 from tests.nets import encoder
 
-QUICK = Config(num_steps=5, num_levels=4, thresholds="quantile")
+QUICK = Config(num_steps=5, num_levels=4, burst=1, thresholds="quantile")
 
 
 class Outer(nn.Module):

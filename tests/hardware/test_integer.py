@@ -34,10 +34,10 @@ class Residual(nn.Module):
         return self.d(F.avg_pool2d(x, 2).relu().mean((2, 3)))
 
 
-def residual(**settings):
+def residual(burst=1, **settings):
     torch.manual_seed(1)
     model, x = Residual().eval().double(), torch.randn(8, 3, 8, 8).double()
-    return convert(model, [x], Config(num_steps=6, num_levels=4, **settings)), x
+    return convert(model, [x], Config(num_steps=6, num_levels=4, burst=burst, **settings)), x
 
 
 @pytest.mark.parametrize("coding", ["differential", "rate"])

@@ -24,6 +24,7 @@ from spikecast.theory.firing import level_value
 PLAIN = Config(
     coding="rate",
     num_levels=1,
+    burst=1,
     signed=False,
     firing_boundary=1.0,
     num_steps=8,
@@ -121,7 +122,7 @@ def test_portable_computes_what_the_network_does(model, channels, granularity, t
 def test_composite_computes_what_the_network_does(config, tmp_path: Path) -> None:
     torch.manual_seed(0)
     x = images()
-    snn = converted(LeNet(), x, Config(coding="rate", num_steps=8, **config))
+    snn = converted(LeNet(), x, Config(coding="rate", num_steps=8, burst=1, **config))
     share, error = differing(snn, export_nir(snn, tmp_path / "net.nir", "composite"), x)
     assert share < 1e-3
     assert error < (1e-5 if share == 0 else 0.1)
@@ -131,7 +132,8 @@ def test_composite_keeps_an_identity_neuron_free(tmp_path: Path) -> None:
     """No rectifier before the second layer: its neuron must send negative values, too."""
     torch.manual_seed(0)
     x = torch.randn(8, 6)
-    snn = converted(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4)), x, Config(coding="rate", num_steps=8))
+    config = Config(coding="rate", num_steps=8, burst=1)
+    snn = converted(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4)), x, config)
     done = export_nir(snn, tmp_path / "net.nir", "composite")
     assert bool((snn.record(x)[next(iter(snn.sites))].levels < 0).any())
     assert differing(snn, done, x) == pytest.approx((0.0, 0.0), abs=1e-5)
@@ -140,8 +142,9 @@ def test_composite_keeps_an_identity_neuron_free(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        Config(num_steps=4),
-        Config(num_steps=4, coding="rate"),
+        Config(),
+        Config(num_steps=4, burst=1),
+        Config(num_steps=4, burst=1, coding="rate"),
         PLAIN,
         Config(num_steps=2, burst=3, overrides={"relu#2": {"burst": 2}}),
     ],
@@ -186,8 +189,8 @@ def test_weights_are_written_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("profile", "config", "words"),
     [
-        ("portable", Config(), "differential coding needs a gain of 1/t"),
-        ("composite", Config(), "differential coding needs a gain of 1/t"),
+        ("portable", Config(burst=1), "differential coding needs a gain of 1/t"),
+        ("composite", Config(burst=1), "differential coding needs a gain of 1/t"),
         ("portable", dataclasses.replace(PLAIN, burst=3), f"bursts of up to 3 spikes a step, {NO_BURSTS}"),
         ("composite", Config(coding="rate", burst=2), f"bursts of up to 2 spikes a step, {NO_BURSTS}"),
         ("portable", dataclasses.replace(PLAIN, num_levels=2), "no plain IF"),

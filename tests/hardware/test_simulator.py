@@ -151,7 +151,7 @@ def test_a_step_is_done_before_the_next_exists(name: str, burst: int) -> None:
 def test_a_neuron_fires_without_input_and_is_not_looked_at_before() -> None:
     """What is lacking is small and nothing arrives any more: the potential grows by it in each step."""
     model = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)).double().eval()
-    snn = spikecast.convert(model, [torch.ones(1, 1).double()], Config(num_steps=200, num_levels=2))
+    snn = spikecast.convert(model, [torch.ones(1, 1).double()], Config(num_steps=200, num_levels=2, burst=1))
     program, steps = snn.plan.program, 200
     first = program.nodes[0]
     snn.weights[first.args[1].name].fill_(1.0)

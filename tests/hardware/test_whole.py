@@ -20,7 +20,9 @@ X = torch.rand(2, 3)
 @pytest.fixture(scope="module")
 def regions() -> Any:
     model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))).eval()
-    config = Config(num_steps=2, coding="rate", num_levels=1, signed=False, firing_boundary=1.0, initial_potential=0.0)
+    config = Config(
+        num_steps=2, burst=1, coding="rate", num_levels=1, signed=False, firing_boundary=1.0, initial_potential=0.0
+    )
     return spikecast.convert(model, [X], config, regions=["1"])
 
 

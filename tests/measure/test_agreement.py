@@ -32,10 +32,11 @@ def convert(model: nn.Module, x: Tensor, **settings: Any) -> spikecast.SpikingNe
     return spikecast.convert(model, [x], Config(**{"num_steps": T, "thresholds": "quantile", **settings}))
 
 
+@pytest.mark.parametrize("burst", [1, 3])
 @pytest.mark.parametrize("coding", ["differential", "rate"])
 @torch.no_grad()
-def test_figures_are_those_of_the_estimates(model, x, coding) -> None:
-    snn = convert(model, x, coding=coding, num_levels=3)
+def test_figures_are_those_of_the_estimates(model, x, coding, burst) -> None:
+    snn = convert(model, x, coding=coding, num_levels=3, burst=burst)
     found = agreement(model, snn, [x[:4], (x[4:], torch.zeros(2))])
     assert found.samples == 6
     activations, inputs = {}, {}
@@ -58,7 +59,8 @@ def test_figures_are_those_of_the_estimates(model, x, coding) -> None:
             exact = inputs[site.site][t].relu()
             assert site.own[t] == pytest.approx(float((e - exact).norm() / a.norm()), rel=1e-3, abs=1e-6)
             assert site.firing[t] == pytest.approx(float((r.levels[t, 0] != 0).double().mean()))
-            reach = snn.thresholds[site.site] * (1 if coding == "rate" else sum(1 / k for k in range(1, t + 2)))
+            most = burst * (1 if coding == "rate" else sum(1 / k for k in range(1, t + 2)))
+            reach = snn.thresholds[site.site] * most
             assert site.clipped[t] == pytest.approx(float((a > reach * 1.00001).double().mean()), abs=1e-9)
             assert site.silent[t] == pytest.approx(float((e[a > 0] == 0).double().mean()))
     ys = snn.run(x)

@@ -37,7 +37,7 @@ def test_costs_by_hand() -> None:
         layer.bias.fill_(0.0)
     model = nn.Sequential(nn.ReLU(), nn.AvgPool1d(2), layer).eval()
     x = torch.tensor([[[1.0, 1.0]]])
-    snn = spikecast.convert(model, [x], Config(num_steps=2, num_levels=1, thresholds="quantile"))
+    snn = spikecast.convert(model, [x], Config(num_steps=2, num_levels=1, burst=1, thresholds="quantile"))
     found = energy(snn, [x])  # both neurons fire 1 at the first step and are silent at the second
     assert found.macs == 2
     assert found.accumulates == [2, 0]

@@ -63,7 +63,7 @@ def test_segmentation_comes_close_to_the_ann(tmp_path: Path) -> None:
         truth = Image.fromarray(classes.byte().numpy(), "L").convert("P")
         truth.putdata(classes.flatten().tolist())
         truth.save(root / "SegmentationClass" / f"p{i}.png")
-    snn = convert(model, (x for x, _ in data), Config(num_steps=24, num_levels=8, thresholds="quantile"))
+    snn = convert(model, (x for x, _ in data), Config(num_steps=24, num_levels=8, burst=1, thresholds="quantile"))
     found = evaluate(snn, data, task="segmentation", model=model)
     assert found.samples == IMAGES
     assert found.ann["pixels"] > 0.999
@@ -94,7 +94,7 @@ def test_detection_comes_close_to_the_ann(tmp_path: Path) -> None:
             document["annotations"].append({"image_id": i, "category_id": label, "bbox": size, "iscrowd": 0})
     path.write_text(json.dumps(document))
     data = open_data(f"coco:{tmp_path}", RAW, batch_size=4)
-    config = Config(num_steps=32, num_levels=8, thresholds="quantile")
+    config = Config(num_steps=32, num_levels=8, burst=1, thresholds="quantile")
     snn = convert(model, ([x] for x, _ in data), config, regions=["backbone", "head"])
     found = evaluate(snn, data, task="detection", model=model)
     assert found.samples == IMAGES

@@ -101,7 +101,7 @@ def _examine(
     kwargs = dict(named or {})
     expected = model(*args, **kwargs)
     before = fingerprint(model)
-    config = Config(num_steps=LATE, thresholds="quantile") if config is None else config
+    config = Config(num_steps=LATE, burst=1, thresholds="quantile") if config is None else config
     snn = convert(model, batches, config, strict=True)
     assert fingerprint(model) == before
     check_report(snn.report, first_layers)

@@ -61,7 +61,7 @@ def examine(made: nn.Module, size: int, settled: Callable[..., nn.Module], befor
     fingerprint = before(model)
     other = pictures((size + 8, size), (size, size))
     # Some seventy layers deep, range counts for more than resolution.
-    config = Config(num_steps=LATE, thresholds="quantile", threshold_scale=2.0)
+    config = Config(num_steps=LATE, burst=1, thresholds="quantile", threshold_scale=2.0)
     snn = convert(model, [(batch,) for batch in batches], config, regions=REGIONS, strict=True)
     assert before(model) == fingerprint
     assert snn.report.unknown == []

@@ -117,14 +117,14 @@ def test_text_encoder_by_position_with_a_label(examine) -> None:
 
 def test_keys_that_forward_does_not_take_are_reported() -> None:
     batch = {**text(4), "label": torch.zeros(4)}
-    snn = convert(TextEncoder().eval(), [batch], Config(num_steps=2, thresholds="quantile"))
+    snn = convert(TextEncoder().eval(), [batch], Config(num_steps=2, burst=1, thresholds="quantile"))
     assert any("label" in note for note in snn.report.notes)
 
 
 def test_padding_does_not_leak() -> None:
     """What stands behind the end of a sentence changes nothing, at any step."""
     model = TextEncoder().eval()
-    snn = convert(model, [text(8)], Config(num_steps=4, thresholds="quantile"))
+    snn = convert(model, [text(8)], Config(num_steps=4, burst=1, thresholds="quantile"))
     given: dict[str, Any] = text(5)
     other = {**given, "tokens": torch.where(given["hidden"], 17, given["tokens"])}
     assert torch.equal(snn.run(**given)["logits"], snn.run(**other)["logits"])

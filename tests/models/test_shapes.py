@@ -17,7 +17,7 @@ from spikecast import Config, convert
 from spikecast.errors import DataError, SpikecastError
 from tests.nets import relative
 
-QUICK = Config(num_steps=4, thresholds="quantile")
+QUICK = Config(num_steps=4, burst=1, thresholds="quantile")
 
 
 class Net(nn.Module):

@@ -26,7 +26,7 @@ class Case(NamedTuple):
 
     @property
     def config(self) -> Config:
-        return Config(num_steps=16, thresholds="quantile", threshold_scale=self.scale)
+        return Config(num_steps=16, burst=1, thresholds="quantile", threshold_scale=self.scale)
 
 
 def vision(name: str, **settings: Any) -> Callable[[], nn.Module]:
@@ -119,5 +119,5 @@ def test_searched_thresholds(kind: str, thresholds: Any, examine, settled) -> No
         "transformer": from_timm("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2, num_classes=10),
     }[kind]
     first, second, held_out = images(Case(build, 32))
-    config = Config(num_steps=16, num_levels=8, thresholds=thresholds)
+    config = Config(num_steps=16, burst=1, num_levels=8, thresholds=thresholds)
     examine(settled(build(), first, second), [first, second], held_out, config=config)

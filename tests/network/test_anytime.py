@@ -11,7 +11,7 @@ from spikecast import Config, convert
 from spikecast.errors import ConfigError, DataError
 
 T = 12
-CONFIG = Config(num_steps=T, num_levels=2, thresholds="quantile")
+CONFIG = Config(num_steps=T, num_levels=2, burst=1, thresholds="quantile")
 
 
 class Net(nn.Module):

@@ -18,7 +18,7 @@ from spikecast.theory.neuron import Neuron, encode
 from tests.nets import relative
 
 T = 6
-QUICK = Config(num_steps=T, num_levels=4, thresholds="quantile")
+QUICK = Config(num_steps=T, num_levels=4, burst=1, thresholds="quantile")
 
 
 class Detector(nn.Module):

@@ -22,9 +22,11 @@ from tests.nets import relative
 
 T = 6
 CONFIGS = {
-    "differential": Config(num_steps=T, num_levels=4, thresholds="quantile"),
-    "rate": Config(num_steps=T, num_levels=3, thresholds="quantile", coding="rate", firing_boundary=0.72),
-    "if": Config(num_steps=T, num_levels=1, thresholds="iteration", granularity="layer", initial_potential=0.25),
+    "differential": Config(num_steps=T, num_levels=4, burst=1, thresholds="quantile"),
+    "rate": Config(num_steps=T, num_levels=3, burst=1, thresholds="quantile", coding="rate", firing_boundary=0.72),
+    "if": Config(
+        num_steps=T, num_levels=1, burst=1, thresholds="iteration", granularity="layer", initial_potential=0.25
+    ),
 }
 
 
@@ -370,7 +372,7 @@ def test_names_that_a_module_has_already() -> None:
 
 
 def test_only_neurons() -> None:
-    snn = convert(nn.ReLU().eval(), [torch.rand(64, 5)], Config(num_steps=16, thresholds="quantile"))
+    snn = convert(nn.ReLU().eval(), [torch.rand(64, 5)], Config(num_steps=16, burst=1, thresholds="quantile"))
     x = torch.rand(3, 5) - 0.3
     neuron = Neuron(lower=0.0)
     expected = encode(x.expand(16, 3, 5), snn.thresholds["relu"], neuron).estimates

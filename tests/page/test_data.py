@@ -66,7 +66,7 @@ def test_figures_are_those_of_the_measurements(report, model, snns, batches) -> 
             priced = found.energy.under(costs)
             assert network.energy[costs] == {"ann": priced.ann, "snn": priced.snn, "ratio": priced.ratio}
         assert network.spikes_per_neuron == found.energy.spikes_per_neuron
-        assert network.slots == found.slots == [1, 2, 3, 4]
+        assert network.slots == found.slots == [3, 6, 9, 12]
 
 
 def test_layers_add_up_and_know_their_error(report, model, snns, batches) -> None:
@@ -135,7 +135,7 @@ def test_samples_are_taken_along_the_batch_axis() -> None:
     model = Sequences().eval()
     batches = [(torch.randn(5, n, 8), torch.randint(0, 3, (n,))) for n in (4, 3)]
     inputs = torch.cat([x for x, _ in batches], 1)
-    snn = spikecast.convert(model, batches, Config(num_steps=2, num_levels=1, thresholds="quantile"))
+    snn = spikecast.convert(model, batches, Config(num_steps=2, num_levels=1, burst=1, thresholds="quantile"))
     report = build(model, {"one": snn}, batches, layer_samples=3, traced=2)
     network = report.networks[0]
     assert (report.samples, report.layer_samples) == (7, 3)

@@ -100,6 +100,7 @@ def test_row_makes_a_config(row: Row) -> None:
     config = row.config()
     longest = max(t for t, value in zip(row.steps, row.metric, strict=True) if value is not None)
     assert (config.num_steps, config.num_levels, config.coding) == (longest, row.num_levels, row.coding)
+    assert config.burst == 1
     assert (config.thresholds, config.threshold_scale) == (row.thresholds, row.threshold_scale)
     assert (config.granularity, config.quantile, config.signed, config.overrides) == ("channel", 0.999, True, {})
     assert config.encode_input == ("vit" in row.model or "eva" in row.model)

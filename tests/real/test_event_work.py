@@ -22,7 +22,7 @@ T = 8
 
 def test_work_follows_spikes(case: Callable[..., Any], noted: Callable[[str], None]) -> None:
     given = case("ResNet-20", 64, 4)
-    snn = spikecast.convert(given.model, given.calibration.split(32), Config(num_steps=T, num_levels=4))
+    snn = spikecast.convert(given.model, given.calibration.split(32), Config(num_steps=T, num_levels=4, burst=1))
     simulator, tally = Simulator(snn), Tally(T)
     expected = metered_run(snn, ((given.images,), {}), tally)
     simulator.run(given.images[:1], num_steps=1)  # compiles

@@ -19,7 +19,7 @@ IMAGES, BATCH = 500, 100
 
 def test_eight_bits_answer_like_floats(case: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
     given = case("ResNet-20", 64, IMAGES)
-    snn = spikecast.convert(given.model, [given.calibration], Config(num_steps=8, num_levels=4))
+    snn = spikecast.convert(given.model, [given.calibration], Config(num_steps=8, num_levels=4, burst=1))
     net = IntegerNetwork(snn)
     assert net.report.host == {}
     ann, labels = given.answers.argmax(-1), given.labels

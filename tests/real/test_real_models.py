@@ -19,7 +19,9 @@ Measure = Callable[..., Any]
 )
 def test_quick_agreement(measured: Measure, name: str, images: int, least: float) -> None:
     """A few images of each real network: after eight steps the spiking network answers like the ANN."""
-    found = measured(name, Config(num_steps=8, num_levels=8, thresholds="quantile"), images=images, calibration=64)
+    found = measured(
+        name, Config(num_steps=8, num_levels=8, burst=1, thresholds="quantile"), images=images, calibration=64
+    )
     assert found.agreement[-1] >= least
     assert found.agreement[-1] > found.agreement[0]
 
@@ -27,7 +29,7 @@ def test_quick_agreement(measured: Measure, name: str, images: int, least: float
 @pytest.mark.slow
 def test_resnet20_reaches_the_ann(measured: Measure) -> None:
     """n = 4: at least 93 % agreement at T = 2 and 98.5 % at T = 8 with the best method."""
-    found = measured("ResNet-20", Config(num_steps=8, num_levels=4), images=2000, calibration=500)
+    found = measured("ResNet-20", Config(num_steps=8, num_levels=4, burst=1), images=2000, calibration=500)
     assert found.agreement[1] >= 0.93
     assert found.agreement[7] >= 0.985
 
@@ -47,7 +49,7 @@ def test_differential_beats_rate_with_fewer_spikes(measured: Measure, name: str,
     found = {
         coding: measured(
             name,
-            Config(num_steps=num_steps, num_levels=levels, coding=coding),
+            Config(num_steps=num_steps, num_levels=levels, burst=1, coding=coding),
             images=images,
             calibration=500 if images > 800 else 100,
         )
@@ -70,8 +72,8 @@ def test_search_beats_the_papers_setting_on_vit(measured: Measure) -> None:
     The search at least halves the loss at T = 2 and loses less at T = 4; against one threshold per channel, as the
     paper says, and so the more against one per layer.
     """
-    search = measured("ViT-Tiny", Config(num_steps=4, num_levels=8, thresholds="search"), images=800)
-    paper = Config(num_steps=4, num_levels=8, thresholds="quantile", threshold_scale=4.0)
+    search = measured("ViT-Tiny", Config(num_steps=4, num_levels=8, burst=1, thresholds="search"), images=800)
+    paper = Config(num_steps=4, num_levels=8, burst=1, thresholds="quantile", threshold_scale=4.0)
     for granularity in ("channel", "layer"):
         other = measured("ViT-Tiny", dataclasses.replace(paper, granularity=granularity), images=800)
         assert search.ann - search.accuracy[1] <= (other.ann - other.accuracy[1]) / 2
@@ -82,7 +84,7 @@ def test_search_beats_the_papers_setting_on_vit(measured: Measure) -> None:
 @pytest.mark.slow
 def test_auto_is_no_worse_than_the_plain_quantile(measured: Measure) -> None:
     """What `auto` chooses was decided by measurement: ahead after two steps, and as good at all of them."""
-    auto = measured("ResNet-50", Config(num_steps=8, num_levels=4), images=96)
-    plain = measured("ResNet-50", Config(num_steps=8, num_levels=4, thresholds="quantile"), images=96)
+    auto = measured("ResNet-50", Config(num_steps=8, num_levels=4, burst=1), images=96)
+    plain = measured("ResNet-50", Config(num_steps=8, num_levels=4, burst=1, thresholds="quantile"), images=96)
     assert auto.agreement[1] > plain.agreement[1]
     assert all(a >= b for a, b in zip(auto.agreement, plain.agreement, strict=True))

@@ -19,7 +19,7 @@ from spikecast.hardware.nir.interpret import Interpreter
 pytestmark = pytest.mark.slow
 
 
-PLAIN = Config(coding="rate", num_levels=1, signed=False, firing_boundary=1.0, num_steps=16)
+PLAIN = Config(coding="rate", num_levels=1, burst=1, signed=False, firing_boundary=1.0, num_steps=16)
 Get = Callable[[str, int, int], Any]  # model, calibration images, validation images -> a Case of conftest.py
 
 
@@ -61,7 +61,7 @@ def test_resnet20_portable_in_importers(resnet: tuple[SpikingNetwork, Any, Path]
 
 def test_vgg16_extended_there_and_back(case: Get, tmp_path: Path) -> None:
     given = case("VGG-16", 32, 2)
-    snn = spikecast.convert(given.model, [given.calibration], Config(num_steps=4))
+    snn = spikecast.convert(given.model, [given.calibration], Config(num_steps=4, burst=1))
     done = export_nir(snn, tmp_path / "vgg16.nir", "extended")
     print(done, (tmp_path / "vgg16.nir").stat().st_size, "bytes")
     assert len(nir.read(done.path).nodes) == done.num_nodes

@@ -32,7 +32,7 @@ def test_the_twin_answers_like_the_network(
     images, num_steps = CASES[name]
     given = case(name, 16, images)
     model, x = copy.deepcopy(given.model).to(dtype), given.images.to(dtype)
-    config = Config(num_steps=num_steps, num_levels=8, thresholds="quantile")
+    config = Config(num_steps=num_steps, num_levels=8, burst=1, thresholds="quantile")
     snn = spikecast.convert(model, [given.calibration.to(dtype)], config)
     recorded, answer = snn.record(x), snn.run(x)
     spikes = sum(int((r.levels != 0).sum()) for r in recorded.values())

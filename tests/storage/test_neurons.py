@@ -23,7 +23,7 @@ X = torch.rand(5, 3)
 
 def converted(*layers: nn.Module) -> spikecast.SpikingNetwork:
     torch.manual_seed(0)
-    config = spikecast.Config(num_steps=3, num_levels=4, thresholds="quantile")
+    config = spikecast.Config(num_steps=3, num_levels=4, burst=1, thresholds="quantile")
     return spikecast.convert(nn.Sequential(*layers).eval(), [X], config)
 
 

@@ -34,8 +34,8 @@ def command(
 
     \b
     spikecast bench demo:cnn --batch-size 32
-    spikecast bench torchvision:resnet34 --steps 8 --levels 4
-    spikecast bench torchvision:resnet34 --steps 1 --burst 3
+    spikecast bench torchvision:resnet34
+    spikecast bench torchvision:resnet34 --steps 8 --levels 4 --burst 1
     """
     source = open_source(model, machine)
     if source.regions is not None or source.task == "detection":

@@ -8,8 +8,7 @@ import typer
 
 from spikecast.cli import common
 from spikecast.cli.job import open_job
-from spikecast.cli.options import LevelList, MeasuredOptions, Steps, grouped
-from spikecast.config import Config
+from spikecast.cli.options import CURVE, LevelList, MeasuredOptions, Steps, grouped
 from spikecast.experiments.compare import preset_configs
 from spikecast.presets import PRESETS
 
@@ -19,7 +18,7 @@ def command(
     given: MeasuredOptions,
     presets: Annotated[str, typer.Option(help=f"{', '.join(PRESETS)}, with commas between")] = "dcgs,ecmt,ours",
     levels: LevelList = "4,8",
-    steps: Steps = Config.num_steps,
+    steps: Steps = CURVE,
 ) -> None:
     """Convert MODEL by several methods and measure all on the same images.
 

@@ -11,7 +11,7 @@ import typer
 
 from spikecast.cli import common
 from spikecast.cli.job import open_job, save
-from spikecast.cli.options import BURST, JobOptions, JsonOption, MachineOptions, Steps, grouped
+from spikecast.cli.options import BURST, CURVE, JobOptions, JsonOption, MachineOptions, Steps, grouped
 from spikecast.cli.report import CODINGS, built
 from spikecast.config import Coding, Config
 from spikecast.measure import Evaluation, evaluate
@@ -33,7 +33,7 @@ def command(
     machine: MachineOptions,
     output: JsonOption,
     out: Annotated[Path, typer.Option("--out", help="folder for the pages and the networks")] = Path("out"),
-    steps: Steps = Config.num_steps,
+    steps: Steps = CURVE,
     levels: Annotated[int, typer.Option("--levels", "-n", help="thresholds per sign of a neuron")] = 4,
     burst: Annotated[int, typer.Option(help=BURST)] = Config.burst,
     limit: Annotated[int | None, typer.Option(help="measure at most so many digits")] = None,
@@ -41,10 +41,11 @@ def command(
     """Convert two small networks for handwritten digits, with differential and with rate coding.
 
     Prints accuracy, agreement with the ANN and energy after each step, saves the networks and writes a page for each.
+    Networks are converted for several steps, to show what each adds; a line says what the default, one step, reaches.
 
     \b
     spikecast demo
-    spikecast demo --steps 1 --levels 8 --burst 3
+    spikecast demo --burst 1
     spikecast demo --steps 4 --out somewhere --json
     """
     base = Config(num_steps=steps, num_levels=levels, burst=burst, seed=machine.seed)
@@ -58,14 +59,18 @@ def command(
             coding: evaluate(network, job.counted(f"measuring {coding}"), model=job.source.model)
             for coding, network in networks.items()
         }
+        single = networks["differential"].reconfigure(Config(seed=machine.seed), job.calibration())
+        default = evaluate(single, job.counted("measuring one step"), model=job.source.model)
         results[name] = {coding: entry.to_json() for coding, entry in measured.items()}
+        results[name]["default"] = default.to_json()
         for coding, network in networks.items():
             save(network, out / f"{name}_{coding}.spikecast")
         page = out / f"{name}.html"
         built(job, networks, title=f"spikecast demo: {words}").write_html(page)
         common.note(f"written to {page}")
         if not output.as_json:
-            print(f"\n{words} ({job.source.spec})\n{_table(measured)}\n{networks['differential'].report.summary()}\n")
+            lines = [f"{words} ({job.source.spec})", _table(measured), _sentence(default)]
+            print("", *lines, networks["differential"].report.summary(), "", sep="\n")
     common.show(NEXT.format(out=out).strip("\n"), results, as_json=output.as_json)
 
 
@@ -83,3 +88,13 @@ def _table(measured: Mapping[Coding, Evaluation]) -> str:
         rows.append(row)
     ann = "" if first.ann is None else f"ANN: accuracy {first.ann['top1']:.1%} of {first.samples} digits; "
     return f"{columns(rows)}\n{ann}same: answers like the ANN's; E: energy up to that step over the ANN's"
+
+
+def _sentence(default: Evaluation) -> str:
+    """What the network reaches that is converted with no settings given."""
+    assert default.agreement is not None
+    assert default.energy is not None
+    return (
+        f"Converted for one step of {default.slots[0]} slots, the default: accuracy {default.steps['top1'][0]:.1%}, "
+        f"same {default.agreement[0]:.1%}, E {default.energy.ratio_text(1)}"
+    )

@@ -37,7 +37,7 @@ def command(
 
     \b
     spikecast export digits.spikecast --out digits.nir --profile extended
-    spikecast export demo:cnn --data demo:digits --coding rate --levels 1 --set signed=false \\
+    spikecast export demo:cnn --data demo:digits -T 32 --coding rate --levels 1 --burst 1 --set signed=false \\
         --set firing_boundary=1.0 --out digits.nir --check snntorch,spikingjelly
     spikecast export digits.spikecast --data demo:digits --limit 8 --out events.npz
     """
@@ -101,4 +101,4 @@ def _write_events(network: SpikingNetwork, inputs: Any, out: Path, steps: int | 
     events.save(out)
     common.note(f"written to {out}")
     data = {"out": str(out), "events": len(events), "samples": events.samples, "num_steps": events.num_steps}
-    common.show(f"{len(events)} events of {events.samples} samples in {events.num_steps} steps", data, as_json=as_json)
+    common.show(f"{len(events)} events of {events.samples} samples, T = {events.num_steps}", data, as_json=as_json)

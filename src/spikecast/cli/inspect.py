@@ -43,7 +43,7 @@ def command(
         data["config"] = network.config.to_json()
         data["neurons"] = {n: {"num_levels": s.num_levels, "burst": s.burst} for n, s in network.neurons.items()}
         lines += [f"converted: {settings(network.config)}", f"neurons: {common.neurons(network)}"]
-        lines.append(f"{network.config.num_steps} steps take {network.slots()[-1]} pulse slots")
+        lines.append(f"T = {network.config.num_steps}, {network.slots()[-1]} pulse slots")
     common.show("\n".join([str(network.report), *lines]), data, as_json=output.as_json)
 
 

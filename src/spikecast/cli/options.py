@@ -25,6 +25,7 @@ DataSpec = Annotated[
     typer.Option(help="imagefolder:DIR, imagenet:DIR, cifar10:DIR, coco:DIR, voc:DIR, demo:digits or FILE.py:FUNCTION"),
 ]
 LevelList = Annotated[str, typer.Option("--levels", "-n", help="thresholds per sign, with commas between")]
+CURVE = 8  # steps of commands that show how answers get better with time
 BURST = "spikes that a neuron may send in one step"
 
 

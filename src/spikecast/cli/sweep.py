@@ -10,7 +10,7 @@ import typer
 
 from spikecast.cli import common
 from spikecast.cli.job import open_job
-from spikecast.cli.options import BURST, LevelList, MeasuredOptions, Steps, grouped
+from spikecast.cli.options import BURST, CURVE, LevelList, MeasuredOptions, Steps, grouped
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.sweep import grid, sweep_of
@@ -29,7 +29,7 @@ def command(
         str, typer.Option(help="shares of the ANN's energy to convert for as well, with commas between")
     ] = "",
     fidelity: Annotated[str, typer.Option(help="fidelities to convert for as well, with commas between")] = "",
-    steps: Steps = Config.num_steps,
+    steps: Steps = CURVE,
     budget: Annotated[
         str, typer.Option(help="best point within energy=0.3 (of the ANN's), steps=4, slots=6, with commas between")
     ] = "",

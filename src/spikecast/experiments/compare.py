@@ -111,7 +111,7 @@ def preset_configs(
     *,
     rectifiers: bool,
     levels: Sequence[int] = (Config.num_levels,),
-    num_steps: int = Config.num_steps,
+    num_steps: int | None = None,
 ) -> dict[str, Config]:
     """The presets by name, for each number of levels where a preset leaves it open; see `has_rectifiers`."""
     made = partial(preset, num_steps=num_steps, rectifiers=rectifiers)

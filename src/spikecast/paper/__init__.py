@@ -89,6 +89,7 @@ class Row:
         return Config(
             num_steps=num_steps,
             num_levels=self.num_levels,
+            burst=1,
             coding=self.coding,
             thresholds=self.thresholds,
             threshold_scale=self.threshold_scale,
