@@ -203,11 +203,37 @@ def table(name: str, folder: Path) -> Iterator[str]:
     yield ""
 
 
+def summary(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    """A row for each network: ours, with and without a budget, beside four steps of dcgs."""
+    yield (
+        "| network, samples | ANN | ours, T = 1 | at energy | less the ANN's "
+        "| with a budget | dcgs, T = 4 | ours less dcgs |"
+    )
+    yield "|---" * 8 + "|"
+    for name in names:
+        real, (found, ann) = NETWORKS[name], points(folder / name)
+        by_name = {p.name: p for p in found}
+        ours, half, dcgs = (by_name.get(key) for key in ("ours T=1", "ours, half T=1", "dcgs T=4"))
+        if ours is None or half is None or dcgs is None:
+            continue
+        gaps = [difference(real, ours.notes, other) for other in (ann, dcgs.notes)]
+        cells = [f"{gap:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})" for gap, interval in gaps]
+        scores = [abs(real.score(notes)) for notes in (ann, ours.notes, half.notes, dcgs.notes)]
+        yield (
+            f"| {name}, {len(ann)} | {scores[0]:.2f} | {scores[1]:.2f} | {ours.energy:.3f} | {cells[0]} "
+            f"| {scores[2]:.2f} at {half.energy:.3f} | {scores[3]:.2f} at {dcgs.energy:.3f} | {cells[1]} |"
+        )
+
+
 def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
     """docs/results.md"""
     yield "# Results on real networks"
     yield ""
     yield PAGE.format(spikecast=spikecast.__version__, torch=torch.__version__)
+    yield "## One step beside four of the paper"
+    yield ""
+    yield from summary(folder, names)
+    yield ""
     missed = [line for name in names for line in unreached(name, folder / name)]
     yield "## Points of other methods that no point of ours reaches"
     yield ""
