@@ -37,6 +37,7 @@ OTHERS = ("dcgs", "ecmt", "hmt")
 STEPS = (1, 2, 4)
 OURS: dict[str, dict[str, Any]] = {"ours": {}, "ours, exact": {"num_levels": 10, "burst": 5}}
 BUDGETS = {"ours, half": (4, 0.57), "ours, least": (1, 0.97)}  # steps of dcgs, and the share of their energy
+UNSEEN = ", calibrated on val"
 SETTINGS = (*OTHERS, *OURS, *BUDGETS)
 DRAWS, DRAWS_OF_BOXES = 400, 40  # a mean average precision takes a third of a second
 WORDS = {
@@ -97,13 +98,17 @@ def config_of(setting: str, real: Real, model: nn.Module, folder: Path) -> Confi
     return Config(**{"num_steps": 1, "output": output, **given})
 
 
-def measure(name: str, setting: str, folder: Path) -> None:
-    """Convert with a setting and run the samples; what they said is written down."""
-    real, target = NETWORKS[name], folder / f"{setting}.json"
+def measure(name: str, setting: str, folder: Path, *, unseen: bool = False) -> None:
+    """Convert with a setting and run the samples; what they said is written down.
+
+    `unseen` calibrates on the first half of `val`, where `calibration` are images that the network was trained on.
+    """
+    real, label = NETWORKS[name], setting + UNSEEN * unseen
+    target = folder / f"{label}.json"
     if target.is_file():
         return
     model = real.build()
-    x, _ = real.read("calibration")
+    x = real.read("chosen on" if unseen else "calibration")[0][: real.calibration]
     config = config_of(setting, real, model, folder)
     began = time.monotonic()
     snn = spikecast.convert(model, x.split(real.batch), config)
@@ -111,7 +116,7 @@ def measure(name: str, setting: str, folder: Path) -> None:
     notes, ann, energy = run(real, model, snn, "reported")
     found = {
         "network": name,
-        "setting": setting,
+        "setting": label,
         "version": spikecast.__version__,
         "config": config.to_json(),
         "calibration": len(x),
@@ -279,6 +284,7 @@ def main() -> int:
         "--settings", nargs="+", default=SETTINGS, help='also "ours, burst=2 num_levels=6" and the like'
     )
     parser.add_argument("--folder", type=Path, default=Path("out/fronts"))
+    parser.add_argument("--unseen", action="store_true", help="calibrate on the first half of val")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--page", type=Path, metavar="FOLDER", help="write results.md and fronts.svg there")
@@ -291,7 +297,7 @@ def main() -> int:
         if given.page is None:
             for setting in given.settings:
                 began = time.monotonic()
-                measure(name, setting, given.folder / name)
+                measure(name, setting, given.folder / name, unseen=given.unseen)
                 print(f"{name}, {setting}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     if given.page is not None:
         draw(given.folder, given.only, given.page / "fronts.svg")
