@@ -151,3 +151,14 @@ def test_regions_have_budgets_too() -> None:
 def test_settings_that_do_not_fit(settings, message) -> None:
     with pytest.raises(ConfigError, match=message):
         Config(**settings)
+
+
+@pytest.mark.parametrize(("samples", "first"), [(80, 32), (64, 32), (63, 0), (20, 0)])
+def test_goals_are_measured_on_samples_that_were_not_chosen_on(samples, first, monkeypatch) -> None:
+    seen = []
+    monkeypatch.setattr("spikecast.conversion.pipeline.allocate", lambda *given: seen.append(given))
+    x = torch.rand(samples, 1, 12, 12)
+    spikecast.convert(net()[0], x.split(20), Config(num_steps=1, energy_budget=0.5))
+    ((_, ((chosen,), _), measured, _, _),) = seen
+    assert torch.equal(chosen, x[:32])
+    assert torch.equal(torch.cat([args[0] for args, _ in measured]), x[first:])
