@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import spikecast
 from spikecast import Config, measure
@@ -79,6 +80,18 @@ def test_a_budget_beats_one_setting_for_all_sites() -> None:
     chosen = spikecast.convert(model, batches, Config(num_steps=1, energy_budget=used))
     assert nats(model, chosen, x) < nats(model, plain, x)
     assert {(n.num_levels, n.burst) for n in chosen.neurons.values()} <= set(OPTIONS)
+
+
+@pytest.mark.parametrize("goal", [{"energy_budget": 0.2}, {"fidelity": 0.001}])
+def test_a_goal_costs_few_runs_of_the_ann(goal) -> None:
+    """The products of a conversion with a goal, over those of the ANN for the samples it uses: at most 40."""
+    model, batches, x = net()
+    with FlopCounterMode(display=False) as once, torch.no_grad():
+        model(x)
+    with FlopCounterMode(display=False) as all_runs:
+        spikecast.convert(model, batches, Config(num_steps=1, **goal))
+    runs = all_runs.get_total_flops() / once.get_total_flops()
+    assert 4 < runs < 40  # the ANN, its gradients, tables and one pass in the loop are there at least
 
 
 def test_fidelity_is_met() -> None:

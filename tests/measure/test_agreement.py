@@ -63,6 +63,9 @@ def test_figures_are_those_of_the_estimates(model, x, coding, burst) -> None:
             reach = snn.thresholds[site.site] * most
             assert site.clipped[t] == pytest.approx(float((a > reach * 1.00001).double().mean()), abs=1e-9)
             assert site.silent[t] == pytest.approx(float((e[a > 0] == 0).double().mean()))
+            lost = (e - exact).square()
+            assert site.of_clipped[t] == pytest.approx(float(lost[a > reach * 1.00001].sum() / lost.sum()), rel=1e-3)
+            assert site.of_silent[t] == pytest.approx(float(lost[(e == 0) & (a > 0)].sum() / lost.sum()), rel=1e-3)
     ys = snn.run(x)
     assert found.output_error == pytest.approx([float((y - answer).norm() / answer.norm()) for y in ys], rel=1e-4)
     assert found.same_class == pytest.approx([float((y.argmax(1) == answer.argmax(1)).double().mean()) for y in ys])
@@ -80,8 +83,9 @@ def test_explain_names_the_site_and_the_remedy(model, x) -> None:
     assert first.startswith("1 loses")
     assert "more levels" in first
     snn.set_thresholds(thetas)
-    found = agreement(model, convert(model, x, num_levels=2), [x], num_steps=2)
-    assert any("more steps" in line for line in found.explain())
+    for burst in (1, 3):  # at one step too: what is lost there is not lost by silence
+        found = agreement(model, convert(model, x, num_levels=10, num_steps=1, burst=burst), [x])
+        assert all("more spikes a step" in line for line in found.explain())
 
 
 def test_table_and_json(model, x) -> None:

@@ -95,16 +95,16 @@ def _unit_at(rows, unit, length, threshold, t):
 def pulse_of(u, below, above, neuron):
     """The bits of the pulse nearest to u, or of the largest that fits into the room below or above, or 0."""
     bits = f32(u).view(i32)
-    # the power of two nearest to |u| is a sum and a mask: its bits are the exponent's
-    power = i32(i32(i32(bits & MAGNITUDE) + HALF_MANTISSA) & EXPONENT)
-    power = min(power, below if bits < 0 else above)
+    # the power of two nearest to |u| is a sum and a mask, the largest that fits a mask: one mask serves both
+    power = min(i32(i32(bits & MAGNITUDE) + HALF_MANTISSA), below if bits < 0 else above)
+    power = i32(power & SIGNED_EXPONENT)
     return i32(power | i32(bits & SIGN)) if power >= neuron[0] else i32(0)
 
 
 @compiled()
-def room(space):
-    """The bits of the largest pulse that fits into the space before a bound."""
-    return min(ONE, i32(f32(space).view(i32) & SIGNED_EXPONENT))
+def room(space, most):
+    """The bits of the space before a bound, or of the largest pulse if that is less."""
+    return min(most, f32(space).view(i32))
 
 
 @compiled()
@@ -120,8 +120,8 @@ def bounded(estimate, lower, upper):
 @compiled()
 def next_pulse(u, spaces, lower, upper, neuron):
     """The bits of the next pulse, and what it is worth in units of θ."""
-    below = neuron[2] if lower is None else min(neuron[2], room(spaces[0]))
-    above = ONE if upper is None else room(spaces[1])
+    below = neuron[2] if lower is None else room(spaces[0], neuron[2])
+    above = ONE if upper is None else room(spaces[1], ONE)
     pulse = pulse_of(u, below, above, neuron)
     return pulse, i32(pulse).view(f32)
 

@@ -19,7 +19,7 @@ from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
 from spikecast.text import columns
 
-HIGH = 0.01  # a share of clipped or silent neurons that is worth a word
+MOST = 0.5  # of a site's own squared error: where it comes from, a remedy is due
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class SiteAgreement:
     clipped  share of neurons whose activation is larger than all spikes so far could say
     silent   share of neurons with an activation that have not fired so far
     firing   share of neurons that fire at the step
+    of_clipped, of_silent   share of the site's own squared error that lies in clipped and in silent neurons
     """
 
     site: str
@@ -40,6 +41,8 @@ class SiteAgreement:
     clipped: list[float]
     silent: list[float]
     firing: list[float]
+    of_clipped: list[float]
+    of_silent: list[float]
 
 
 @dataclass(frozen=True)
@@ -70,16 +73,18 @@ class Agreement:
 
 
 def _remedy(site: SiteAgreement) -> str:
-    if site.clipped[-1] > HIGH:
+    if site.of_clipped[-1] > MOST:
         return f"{site.clipped[-1]:.1%} of its neurons are clipped; give it a larger threshold (threshold_scale)"
-    if site.silent[-1] > HIGH and site.own[-1] > 0.5 * site.own[0]:
+    if site.of_silent[-1] > MOST:
         return f"{site.silent[-1]:.1%} of its neurons are too small to fire; give it more levels (num_levels)"
-    return "it is still getting closer; give it more steps (num_steps), more spikes a step (burst), or more levels"
+    return "its neurons fire, but not often enough; give it more spikes a step (burst) or more steps (num_steps)"
 
 
 @dataclass
 class _Sums:
-    """Of one site: squared error, own squared error, clipped, silent and fired neurons at each step, double [5, T]."""
+    """Of one site at each step, double [7, T]: squared error, own squared error; clipped, silent and fired neurons; own
+    squared error of clipped and of silent ones.
+    """
 
     steps: Tensor
     power: float = 0.0
@@ -100,7 +105,7 @@ class _Comparison:
         return self.activations[site].unsqueeze(0)
 
     def compare(self, site: str, t: int, inputs: Tensor, out: Encoded) -> None:
-        own = self.sums.setdefault(site, _Sums(torch.zeros(5, self.num_steps, dtype=torch.float64)))
+        own = self.sums.setdefault(site, _Sums(torch.zeros(7, self.num_steps, dtype=torch.float64)))
         target, neuron = self.activations[site], self.network.neurons[site]
         threshold = self.network.threshold(site)
         assert out.levels is not None
@@ -109,14 +114,12 @@ class _Comparison:
             for i in range(len(inputs))
         ]
         for i, (x, estimate, levels) in enumerate(zip(inputs, out.estimates, out.levels, strict=True)):
-            exact = self.network.exact(site, x)
-            parts = (
-                (estimate - target).double().square(),
-                (estimate - exact).double().square(),
-                target.abs() > reach[i] * threshold * (1 + 1e-5),
-                (estimate == 0) & (target != 0),
-                levels[0] != 0,  # the first of a burst
-            )
+            lost = (estimate - self.network.exact(site, x)).double().square()
+            clipped = target.abs() > reach[i] * threshold * (1 + 1e-5)
+            silent = (estimate == 0) & (target != 0)
+            fired = levels[0] != 0  # the first of a burst
+            error = (estimate - target).double().square()
+            parts = (error, lost, clipped, silent, fired, lost * clipped, lost * silent)
             own.steps[:, t - 1 + i] += torch.stack([part.sum().double().cpu() for part in parts])
         if t == 1:
             own.power += float(target.double().square().sum())
@@ -130,7 +133,8 @@ class _Comparison:
             clipped, silent, fired = (
                 (s.steps[i] / max(number, 1)).tolist() for i, number in ((2, s.neurons), (3, s.active), (4, s.neurons))
             )
-            found.append(SiteAgreement(site, s.neurons, error, own, clipped, silent, fired))
+            of_clipped, of_silent = (s.steps[5:] / s.steps[1].clamp_min(1e-300)).tolist()
+            found.append(SiteAgreement(site, s.neurons, error, own, clipped, silent, fired, of_clipped, of_silent))
         return found
 
 
