@@ -12,6 +12,7 @@ from spikecast import Config, convert
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import compare, has_rectifiers, preset_configs
 from spikecast.experiments.sweep import Point, Sweep, grid, sweep_of
+from spikecast.measure.intervals import Interval, share
 from spikecast.presets import PRESETS, preset
 
 
@@ -170,10 +171,16 @@ def test_sweep_of_a_comparison(model, batches) -> None:
     configs = grid(
         Config(num_steps=3, thresholds="quantile"), {"num_levels": (1, 6), "coding": ("rate", "differential")}
     )
-    found = sweep_of(compare(model, lambda: batches, lambda: batches, configs))
+    comparison = compare(model, lambda: batches, lambda: batches, configs)
+    found = sweep_of(comparison)
     assert len(found.points) == 4 * 3
     assert {p.name for p in found.points} == set(configs)
     assert "beaten by none" in found.table()
+    _, evaluation = comparison.entries[found.points[-1].name]
+    right = [note[0] for note in evaluation.scores.notes[-1]]
+    assert found.points[-1].metric == sum(right[::2]) / 6  # chosen on every other of the twelve, reported on the rest
+    assert found.points[-1].reported == sum(right[1::2]) / 6
+    assert found.points[-1].interval == share(sum(right[1::2]), 6)
     assert all(f"{p.name}  " in found.table() for p in found.front)  # whole, however long
     assert sum(p["front"] for p in found.to_json()["points"]) == len(found.front)
     with pytest.raises(ConfigError, match="needs the energy"):
@@ -193,8 +200,12 @@ def test_goals_that_cannot_be_met_are_left_out(model, batches) -> None:
         compare(model, lambda: batches, lambda: batches, {"dear": ways["dear"]})
 
 
+def point(name: str, num_steps: int, slots: int, metric: float, energy: float) -> Point:
+    return Point(name, num_steps, slots, metric, energy, metric, Interval(0.0, 1.0))
+
+
 def test_a_front_is_drawn(tmp_path) -> None:
-    points = [Point("cheap", 1, 1, 0.5, 0.1), Point("good", 2, 2, 0.9, 0.4), Point("worse", 2, 2, 0.8, 0.5)]
+    points = [point("cheap", 1, 1, 0.5, 0.1), point("good", 2, 2, 0.9, 0.4), point("worse", 2, 2, 0.8, 0.5)]
     first, second = (Sweep("top1", points).write_plot(tmp_path / f"{n}.svg").read_text() for n in "ab")
     assert first == second
     assert "cheap, T = 1" in first
@@ -206,10 +217,10 @@ def test_a_front_is_drawn(tmp_path) -> None:
 
 def test_front_and_budget_by_hand() -> None:
     a, b, c, d = (
-        Point("a", 1, 1, 0.5, 0.1),
-        Point("b", 2, 2, 0.8, 0.3),
-        Point("c", 4, 4, 0.8, 0.2),  # less energy than b, more steps
-        Point("d", 4, 4, 0.7, 0.3),  # beaten by both
+        point("a", 1, 1, 0.5, 0.1),
+        point("b", 2, 2, 0.8, 0.3),
+        point("c", 4, 4, 0.8, 0.2),  # less energy than b, more steps
+        point("d", 4, 4, 0.7, 0.3),  # beaten by both
     )
     sweep = Sweep("top1", [d, c, b, a])
     assert sweep.front == [a, c, b]
@@ -223,7 +234,7 @@ def test_front_and_budget_by_hand() -> None:
 
 def test_bursts_take_time() -> None:
     """A burst is no way to beat a setting with more steps: its slots count."""
-    steps, burst = Point("steps", 2, 2, 0.8, 0.3), Point("burst", 1, 3, 0.8, 0.3)
+    steps, burst = point("steps", 2, 2, 0.8, 0.3), point("burst", 1, 3, 0.8, 0.3)
     sweep = Sweep("top1", [burst, steps])
     assert sweep.front == [steps, burst]
     assert sweep.within(slots=2) == steps

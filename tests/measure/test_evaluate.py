@@ -33,10 +33,10 @@ def batches() -> list[tuple[Tensor, Tensor]]:
 def test_classification_by_hand() -> None:
     task = task_named("classification")
     scores = torch.tensor([[0.0, 9, 1, 2, 3, 4, 5], [9.0, 8, 7, 6, 5, 4, 3], [1.0, 2, 3, 4, 5, 6, 7]])
-    assert task.note(scores, torch.tensor([1, 4, 0])) == [1, 2, 3]
-    assert task.note({"logits": scores, "hidden": scores[:, :2]}, [0, 0, 6]) == [2, 2, 3]
-    assert task.result([[1, 2, 3], [0, 1, 1]]) == {"top1": 1 / 4, "top5": 3 / 4}
-    assert task.same(scores, scores.roll(1, 0)) == (0.0, 3.0)
+    assert task.notes(scores, torch.tensor([1, 4, 0])) == [[1, 1], [0, 1], [0, 0]]
+    assert task.notes({"logits": scores, "hidden": scores[:, :2]}, [0, 0, 6]) == [[0, 0], [1, 1], [1, 1]]
+    assert task.result([[1, 1], [0, 1], [0, 0], [0, 1]]) == {"top1": 1 / 4, "top5": 3 / 4}
+    assert task.same(scores, scores[[0, 0, 2]]) == [(1.0, 1.0), (0.0, 1.0), (1.0, 1.0)]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_classification_by_hand() -> None:
 )
 def test_labels_that_do_not_fit(labels: Tensor, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        task_named("classification").note(torch.zeros(3, 7), labels)
+        task_named("classification").notes(torch.zeros(3, 7), labels)
 
 
 def test_segmentation_by_hand() -> None:
@@ -58,14 +58,14 @@ def test_segmentation_by_hand() -> None:
     classes = torch.tensor([[[0, 0, 1], [1, 2, 2]]])
     scores = nn.functional.one_hot(classes, 3).permute(0, 3, 1, 2).float()
     target = torch.tensor([[[0, 1, 1], [1, 255, 0]]])
-    note = task.note({"out": scores}, target)
-    assert note == [[1, 0, 1], [1, 2, 0], [0, 0, 0]]
+    (note,) = task.notes({"out": scores}, target)
+    assert note == [[1, 2, 0], [2, 3, 0], [2, 2, 1]]  # right, true, given; of the six pixels one has no class
     result = task.result([note, note])
     assert result["pixels"] == pytest.approx(3 / 5)
     assert result["miou"] == pytest.approx((1 / 3 + 2 / 3 + 0) / 3)  # the third class was given, but is nowhere
-    assert task.note(nn.functional.interpolate(scores, scale_factor=2.0), [target[0]]) == note
+    assert task.notes(nn.functional.interpolate(scores, scale_factor=2.0), [target[0]]) == [note]
     with pytest.raises(DataError, match="do not fit 3 classes"):
-        task.note(scores, target + 2)
+        task.notes(scores, target + 2)
 
 
 def boxes(*rows: tuple[float, ...], labels: list[int], scores: list[float] | None = None) -> dict[str, Tensor]:
@@ -78,19 +78,19 @@ def test_detection_by_hand() -> None:
     true = [boxes((0, 0, 50, 50), (60, 60, 90, 90), labels=[1, 2])]
     right = [boxes((0, 0, 50, 50), (60, 60, 90, 90), labels=[1, 2], scores=[0.9, 0.8])]
     half = [boxes((0, 0, 50, 50), labels=[1], scores=[0.9])]
-    assert task.result([task.note(right, true)])["map"] == pytest.approx(1.0)
-    assert task.result([task.note(half, true)])["map"] == pytest.approx(0.5)
+    assert task.result(task.notes(right, true))["map"] == pytest.approx(1.0)
+    assert task.result(task.notes(half, true))["map"] == pytest.approx(0.5)
     shifted = [boxes((0, 0, 50, 35), (60, 60, 90, 90), labels=[1, 2], scores=[0.9, 0.8])]  # overlaps by 0.7
-    found = task.result([task.note(shifted, true)])
+    found = task.result(task.notes(shifted, true))
     assert found["map50"] == pytest.approx(1.0)
     assert found["map"] == pytest.approx((0.5 + 1) / 2)  # right at 0.5, 0.55, ..., 0.7 of ten bounds
     nothing = [boxes(labels=[], scores=[])]
-    assert task.result([task.note(nothing, true)]) == {"map": 0.0, "map50": 0.0}
-    assert task.same(half, right) == (1.0, 2.0)
+    assert task.result(task.notes(nothing, true)) == {"map": 0.0, "map50": 0.0}
+    assert task.same(half, right) == [(1.0, 2.0)]
     with pytest.raises(DataError, match="2 answers for 1 images"):
-        task.note(right * 2, true)
+        task.notes(right * 2, true)
     with pytest.raises(DataError, match="one per image"):
-        task.note(torch.zeros(3), true)
+        task.notes(torch.zeros(3), true)
 
 
 def test_evaluate_is_what_the_answers_say(model, batches) -> None:

@@ -306,11 +306,11 @@ def test_notes_of_tasks() -> None:
     segmentation, classification = task_named("segmentation"), task_named("classification")
     labels = torch.randint(0, 3, (12, 8, 8))
     scores = torch.nn.functional.one_hot(labels, 3).permute(0, 3, 1, 2) + torch.randn(12, 3, 8, 8)
-    notes = [segmentation.note(s[None], y[None]) for s, y in zip(scores, labels, strict=True)]
+    notes = segmentation.notes(scores, labels)
     found = bootstrap(lambda drawn: segmentation.result(drawn)["miou"], notes, draws=100)
     assert found.holds(segmentation.result(notes)["miou"])
     assert 0.001 < found.high - found.low < 0.2
-    notes = [classification.note(s[None, :, 0, 0], y[None, 0, 0]) for s, y in zip(scores, labels, strict=True)]
+    notes = classification.notes(scores[:, :, 0, 0], labels[:, 0, 0])
     right = [float(note[0]) for note in notes]
     found = bootstrap(lambda drawn: classification.result(drawn)["top1"], notes, draws=100)
     assert found == pytest.approx(bootstrap(mean, right, draws=100), abs=1e-12)
@@ -321,8 +321,8 @@ def test_notes_of_detection() -> None:
     detection = task_named("detection")
     truth = [{"boxes": torch.tensor([[0.0, 0, 20, 20 + i]]), "labels": torch.tensor([1])} for i in range(4)]
     answers = [{**t, "boxes": t["boxes"] + i, "scores": torch.tensor([0.9])} for i, t in enumerate(truth)]
-    notes = [detection.note([a], [t]) for a, t in zip(answers, truth, strict=True)]
-    perfect = [detection.note([{**t, "scores": torch.tensor([0.9])}], [t]) for t in truth]
+    notes = detection.notes(answers, truth)
+    perfect = detection.notes([{**t, "scores": torch.tensor([0.9])} for t in truth], truth)
 
     def score(drawn: Sequence[Any]) -> float:
         return detection.result(drawn)["map"]

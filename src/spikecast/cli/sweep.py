@@ -62,7 +62,8 @@ def command(
     if limits:
         best = points.within(**limits)
         taken = f"T = {best.num_steps}, {best.slots} slots"
-        table += f"\nbest within the budget: {best.name}, {taken}: {best.metric:.2%} at {best.energy:.1%}"
+        reached = f"{best.interval.text(best.reported)} at {best.energy:.1%}"
+        table += f"\nbest within the budget: {best.name}, {taken}: {reached}"
         data["best"] = dataclasses.asdict(best)
     if plot is not None:
         points.write_plot(plot)

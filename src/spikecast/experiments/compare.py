@@ -43,18 +43,20 @@ class Comparison:
         longest = max(len(e.steps[self.metric]) for _, e in self.entries.values())
         chosen = [t for t in (steps or [2**k for k in range(12)]) if t <= longest]
         words = [f"{what} T={t}" for what in (self.metric, "same", "E") for t in chosen]
-        rows: list[Sequence[str]] = [["", "slots", *words]]
+        rows: list[Sequence[str]] = [["", "slots", *words, "at the end", "less the ANN's"]]
         ann = None
         for name, (_, e) in self.entries.items():
             figures, energy = (e.steps[self.metric], e.agreement or ()), e.energy
             cells = [f"{values[t - 1]:.1%}" if t <= len(values) else "" for values in figures for t in chosen]
             ran = 0 if energy is None else energy.tally.num_steps
             slots = "/".join(str(e.slots[t - 1]) for t in chosen if t <= len(e.slots))
-            rows.append([name, slots, *cells, *(energy.ratio_text(t) if energy and t <= ran else "" for t in chosen)])
+            cells += [energy.ratio_text(t) if energy and t <= ran else "" for t in chosen]
+            rows.append([name, slots, *cells, e.text(-1), e.less_text()])
             ann = e.ann or ann
         note = "" if ann is None else f"\nANN: {self.metric} {ann[self.metric]:.2%}"
         note += "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
-        return f"{columns(rows)}{note}\nslots: pulse slots at each T; E: energy up to it over the ANN's"
+        words = ["slots: pulse slots at each T; E: energy up to it over the ANN's", "at the end: with 95 % intervals"]
+        return f"{columns(rows)}{note}\n{'; '.join(words)}"
 
 
 def compare(

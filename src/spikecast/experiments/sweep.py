@@ -1,4 +1,8 @@
-"""Many settings of one conversion, and which of them are worth having: accuracy against energy against time."""
+"""Many settings of one conversion, and which of them are worth having: accuracy against energy against time.
+
+The best of many is the best by luck too. So settings are chosen on every other sample, and what is said of those chosen
+comes from the rest.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,26 @@ from typing import Any
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import Comparison
+from spikecast.measure.intervals import Interval
 from spikecast.page.plots import write_front
 from spikecast.text import columns
 
 
 @dataclass(frozen=True)
 class Point:
-    """One setting after some steps: the metric, the energy over the ANN's, and the pulse slots it takes."""
+    """One setting after some steps: the metric, the energy over the ANN's, and the pulse slots it takes.
+
+    metric    of the samples on which settings are chosen
+    reported  of the others, with its 95 % interval
+    """
 
     name: str
     num_steps: int
     slots: int
     metric: float
     energy: float
+    reported: float
+    interval: Interval
 
     def beats(self, other: Point) -> bool:
         """At least as good in everything, and better in something."""
@@ -66,9 +77,10 @@ class Sweep:
         """The front."""
         rows = [("setting", "T", "slots", self.metric, "energy over the ANN's")]
         for p in self.front:
-            rows.append((p.name, str(p.num_steps), str(p.slots), f"{p.metric:.2%}", f"{p.energy:.1%}"))
+            rows.append((p.name, str(p.num_steps), str(p.slots), p.interval.text(p.reported), f"{p.energy:.1%}"))
         left_out = "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
-        return f"{columns(rows)}\n{len(self.front)} of {len(self.points)} settings are beaten by none{left_out}"
+        chosen = f"{len(self.front)} of {len(self.points)} settings are beaten by none on every other sample"
+        return f"{columns(rows)}\n{chosen}; {self.metric} is of the rest, with 95 % intervals{left_out}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
@@ -78,8 +90,8 @@ class Sweep:
 
     def write_plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw all points and the front, metric against energy, as SVG, PDF or PNG."""
-        front = [(100 * p.energy, 100 * p.metric, f"{p.name}, T = {p.num_steps}") for p in self.front]
-        others = [(100 * p.energy, 100 * p.metric) for p in self.points]
+        front = [(100 * p.energy, 100 * p.reported, f"{p.name}, T = {p.num_steps}") for p in self.front]
+        others = [(100 * p.energy, 100 * p.reported) for p in self.points]
         return write_front(others, front, path, f"{self.metric} (%)")
 
 
@@ -107,6 +119,9 @@ def sweep_of(comparison: Comparison) -> Sweep:
             raise ConfigError("a sweep needs the energy; compare with costs")
         if energy.ratio is None:
             raise ConfigError(f"a sweep needs the energy over the ANN's: {energy.missing or 'it has no products'}")
-        figures = zip(evaluation.slots, evaluation.steps[comparison.metric], energy.ratio, strict=True)
+        first, second = evaluation.scores.halves()
+        chosen, reported = (half.steps()[comparison.metric] for half in (first, second))
+        within = second.intervals()[comparison.metric]
+        figures = zip(evaluation.slots, chosen, energy.ratio, reported, within, strict=True)
         points += [Point(name, t, *figure) for t, figure in enumerate(figures, 1)]
     return Sweep(comparison.metric, points, comparison.unmet)

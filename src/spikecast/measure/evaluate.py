@@ -14,6 +14,8 @@ from spikecast.batches import TARGETS, Binder, InputFunction, calls
 from spikecast.costs import Costs, costs_named
 from spikecast.errors import DataError
 from spikecast.measure.figures import Energy
+from spikecast.measure.intervals import Interval
+from spikecast.measure.scores import Scores
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.answers import at_step
 from spikecast.network.base import Network
@@ -28,7 +30,9 @@ Record = dict[str, Any]  # of one batch: plain JSON data
 class Evaluation:
     """Figures after each step (index 0 is t = 1), those of the ANN, how much the two agree, and the energy.
 
-    `slots` are the pulse slots up to each step: bursts take time.
+    slots      pulse slots up to each step: bursts take time
+    intervals  95 % of each figure after each step, by metric; of the ANN's under "ann", of agreement under "agreement"
+    less_ann   95 % of each figure less the ANN's on the same samples, by metric
     """
 
     task: str
@@ -38,6 +42,15 @@ class Evaluation:
     ann: dict[str, float] | None
     agreement: list[float] | None
     energy: Energy | None
+    scores: Scores
+
+    @cached_property
+    def intervals(self) -> dict[str, list[Interval]]:
+        return self.scores.intervals()
+
+    @cached_property
+    def less_ann(self) -> dict[str, list[Interval]] | None:
+        return self.scores.less_ann()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
@@ -48,18 +61,20 @@ class Evaluation:
             "steps": self.steps,
             "ann": self.ann,
             "agreement": self.agreement,
+            "intervals": self.intervals,
+            "less_ann": self.less_ann,
             "energy": None if self.energy is None else self.energy.to_json(),
         }
 
     def table(self) -> str:
-        """One row for each step."""
+        """One row for each step; the first figure and agreement have their intervals."""
         names = list(self.steps)
         extra = [] if self.agreement is None else ["agreement"]
         costs = [] if self.energy is None else ["energy", "of the ANN's", "spikes per neuron"]
         rows: list[Sequence[str]] = [["t", "slots", *names, *extra, *costs]]
         for t, slots in enumerate(self.slots):
-            row = [str(t + 1), str(slots), *(f"{self.steps[name][t]:.2%}" for name in names)]
-            row += [] if self.agreement is None else [f"{self.agreement[t]:.2%}"]
+            row = [str(t + 1), str(slots), self.text(t), *(f"{self.steps[name][t]:.2%}" for name in names[1:])]
+            row += [] if self.agreement is None else [self.intervals["agreement"][t].text(self.agreement[t])]
             if self.energy is not None:
                 e = self.energy
                 row += [si(e.snn[t], "J"), e.ratio_text(t + 1), f"{e.spikes_per_neuron[t]:.3f}"]
@@ -67,10 +82,24 @@ class Evaluation:
         if self.ann is not None:
             ann = ["ANN", "", *(f"{self.ann[name]:.2%}" for name in names), *("" for _ in extra)]
             rows.append([*ann, *([] if self.energy is None else [self.energy.ann_text, "", ""])])
-        notes = [f"{self.samples} samples"]
+        notes = [f"{self.samples} samples, 95 % intervals"]
+        if self.ann is not None:
+            notes.append(f"{names[0]} less the ANN's at the end {self.less_text()}")
         if self.energy is not None:
             notes += filter(None, [f"energy per sample, costs: {self.energy.costs_name}", self.energy.missing])
         return f"{columns(rows)}\n{'; '.join(notes)}"
+
+    def text(self, t: int) -> str:
+        """The first figure after step t + 1, with its interval."""
+        name = next(iter(self.steps))
+        return self.intervals[name][t].text(self.steps[name][t])
+
+    def less_text(self) -> str:
+        """The first figure after the last step less the ANN's on the same samples, with its interval."""
+        if self.ann is None or self.less_ann is None:
+            return ""
+        name = next(iter(self.steps))
+        return self.less_ann[name][-1].text(self.steps[name][-1] - self.ann[name], "points")
 
 
 class Evaluator:
@@ -119,12 +148,12 @@ class Evaluator:
             answers = metered_run(self.network, call, tally)
         each = [at_step(answers, t) for t in range(self.num_steps)]
         record: Record = {"batch": number, "samples": _length(target), "slots": self.network.slots(self.num_steps)}
-        record["steps"] = [self.task.note(answer, target) for answer in each]
+        record["steps"] = [self.task.notes(answer, target) for answer in each]
         if self.costs is not None:
             record["tally"] = tally.to_json()
         if self.model is not None:
             reference = self.model(*call[0], **call[1])
-            record["ann"] = self.task.note(reference, target)
+            record["ann"] = self.task.notes(reference, target)
             record["same"] = [self.task.same(answer, reference) for answer in each]
         return record
 
@@ -133,20 +162,22 @@ class Evaluator:
         found = sorted(records, key=lambda r: r["batch"])
         if not found:
             raise DataError("nothing was measured; give at least one batch")
-        results = [self.task.result([r["steps"][t] for r in found]) for t in range(self.num_steps)]
-        steps = {name: [result[name] for result in results] for name in self.task.metrics}
-        ann = self.task.result([r["ann"] for r in found]) if "ann" in found[0] else None
-        agreement = None
-        if "same" in found[0]:
-            sums = torch.tensor([r["same"] for r in found], dtype=torch.float64).sum(0)
-            agreement = (sums[:, 0] / sums[:, 1].clamp_min(1)).tolist()
+        scores = Scores(
+            self.task,
+            [[note for r in found for note in r["steps"][t]] for t in range(self.num_steps)],
+            [note for r in found for note in r["ann"]] if "ann" in found[0] else None,
+            [[tuple(pair) for r in found for pair in r["same"][t]] for t in range(self.num_steps)]
+            if "same" in found[0]
+            else None,
+        )
         energy, slots = None, found[0]["slots"]
         if self.costs is not None:
             tally = Tally(self.num_steps)
             for record in found:
                 tally.merge(Tally.from_json(record["tally"]))
             energy = Energy(tally, *self.costs, slots)
-        return Evaluation(self.name, sum(r["samples"] for r in found), slots, steps, ann, agreement, energy)
+        number = sum(r["samples"] for r in found)
+        return Evaluation(self.name, number, slots, scores.steps(), scores.of_ann(), scores.agreement(), energy, scores)
 
 
 def evaluate(

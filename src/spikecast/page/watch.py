@@ -22,11 +22,11 @@ class Watched(Classification):
         self.reference: Tensor
         self.labels: Tensor
 
-    def note(self, answer: Any, target: Any) -> list[int]:
+    def notes(self, answer: Any, target: Any) -> list[Any]:
         self.labels = torch.as_tensor(target)
-        return super().note(answer, target)
+        return super().notes(answer, target)
 
-    def same(self, answer: Any, reference: Any) -> tuple[float, float]:
+    def same(self, answer: Any, reference: Any) -> list[tuple[float, float]]:
         self.answers.append(scores(answer).argmax(1))
         self.reference = scores(reference).argmax(1)
         return super().same(answer, reference)

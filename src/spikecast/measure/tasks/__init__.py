@@ -1,4 +1,4 @@
-"""What a network is asked to do, and how its answers are scored. A note on one batch is plain JSON data."""
+"""What a network is asked to do, and how its answers are scored. A note on one sample is plain JSON data."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from spikecast.errors import ConfigError
 
 
 class Task(Protocol):
-    """Scores answers: notes of all batches, in their order, give the result."""
+    """Scores answers: notes of all samples, in their order, give the result."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the figures in a result, the most important one first."""
 
-    def note(self, answer: Any, target: Any) -> Any:
-        """What there is to know of the answer to one batch."""
+    @property
+    def draws(self) -> int:
+        """How often samples are drawn anew for an interval; 0 where a note is 0 or 1 for each metric, a share."""
 
-    def same(self, answer: Any, reference: Any) -> tuple[float, float]:
-        """How much of an answer agrees with the ANN's, and of how much."""
+    def notes(self, answer: Any, target: Any) -> list[Any]:
+        """What there is to know of the answer to each sample of a batch."""
+
+    def same(self, answer: Any, reference: Any) -> list[tuple[float, float]]:
+        """How much of the answer to each sample agrees with the ANN's, and of how much."""
 
     def result(self, notes: Sequence[Any]) -> dict[str, float]:
         """The figures."""

@@ -16,9 +16,10 @@ class Classification:
     """Top-1 and top-5 of scores [B, C] against class numbers [B]."""
 
     metrics = ("top1", "top5")
+    draws = 0
 
-    def note(self, answer: Any, target: Any) -> list[int]:
-        """Right at the first place, right among five, and all."""
+    def notes(self, answer: Any, target: Any) -> list[Any]:
+        """Whether each is right at the first place, and among five."""
         found = scores(answer)
         labels = torch.as_tensor(target, device=found.device)
         if labels.shape != found.shape[:1]:
@@ -33,16 +34,15 @@ class Classification:
                 "give class numbers from 0, and a model with as many classes"
             )
         best = found.topk(min(5, found.shape[1]), 1).indices == labels.unsqueeze(1)
-        return [int(best[:, 0].sum()), int(best.sum()), len(labels)]
+        found_at: list[list[int]] = torch.stack([best[:, 0], best.any(1)], 1).int().tolist()
+        return found_at
 
-    def same(self, answer: Any, reference: Any) -> tuple[float, float]:
+    def same(self, answer: Any, reference: Any) -> list[tuple[float, float]]:
         """Samples of the same class."""
-        equal = scores(answer).argmax(1) == scores(reference).argmax(1)
-        return float(equal.sum()), float(len(equal))
+        return [(float(x), 1.0) for x in scores(answer).argmax(1) == scores(reference).argmax(1)]
 
     def result(self, notes: Sequence[Any]) -> dict[str, float]:
-        first, five, number = (sum(note[i] for note in notes) for i in range(3))
-        return {"top1": first / max(number, 1), "top5": five / max(number, 1)}
+        return {name: sum(note[i] for note in notes) / max(len(notes), 1) for i, name in enumerate(self.metrics)}
 
 
 def scores(answer: Any) -> Tensor:

@@ -17,8 +17,9 @@ class Detection:
     """A list of {"boxes", "scores", "labels"} per image against a list of {"boxes", "labels"}; boxes are x, y, x, y."""
 
     metrics = ("map", "map50")
+    draws = 40  # each is a mean average precision of all images
 
-    def note(self, answer: Any, target: Any) -> list[dict[str, Any]]:
+    def notes(self, answer: Any, target: Any) -> list[Any]:
         """Boxes of each image, found and true."""
         found, wanted = _images(answer, "scores"), _images(target, "labels")
         if len(found) != len(wanted):
@@ -31,19 +32,18 @@ class Detection:
             for f, w in zip(found, wanted, strict=True)
         ]
 
-    def same(self, answer: Any, reference: Any) -> tuple[float, float]:
+    def same(self, answer: Any, reference: Any) -> list[tuple[float, float]]:
         """Boxes the ANN is more sure of than not that are found again: same class, half overlapping."""
-        again, number = 0, 0
+        found = []
         for ours, theirs in zip(_images(answer, "scores"), _images(reference, "scores"), strict=True):
-            sure = theirs["scores"] > 0.5
-            number += int(sure.sum())
+            again, sure = 0, theirs["scores"] > 0.5
             for box, label in zip(theirs["boxes"][sure], theirs["labels"][sure], strict=True):
                 alike = ours["boxes"][ours["labels"] == label]
                 again += bool(len(alike)) and float(_overlap(box, alike).max()) > 0.5
-        return float(again), float(number)
+            found.append((float(again), float(sure.sum())))
+        return found
 
     def result(self, notes: Sequence[Any]) -> dict[str, float]:
-        images = [image for note in notes for image in note]
         try:
             from pycocotools.coco import COCO  # type: ignore[import-untyped, unused-ignore]
             from pycocotools.cocoeval import COCOeval  # type: ignore[import-untyped, unused-ignore]
@@ -51,7 +51,7 @@ class Detection:
             raise MissingExtraError(
                 'mean average precision needs pycocotools; pip install "spikecast[vision]"'
             ) from error
-        truth, found = _coco(images)
+        truth, found = _coco(notes)
         if not truth["annotations"] or not found:
             return {"map": 0.0, "map50": 0.0}
         with contextlib.redirect_stdout(io.StringIO()):  # it talks
@@ -80,7 +80,7 @@ def _crowds(target: dict[str, Tensor]) -> list[int]:
     return [int(c) for c in target["iscrowd"]] if "iscrowd" in target else [0] * len(target["boxes"])
 
 
-def _coco(images: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _coco(images: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The boxes as COCO writes them: x, y, width, height."""
     annotations: list[dict[str, Any]] = []
     found: list[dict[str, Any]] = []

@@ -18,9 +18,10 @@ class Segmentation:
     """Scores [B, C, H, W] (or a dict with them under "out") against class numbers [B, H, W]."""
 
     metrics = ("miou", "pixels")
+    draws = 400
 
-    def note(self, answer: Any, target: Any) -> list[list[int]]:
-        """How many pixels of each class [row] were given each class [column]."""
+    def notes(self, answer: Any, target: Any) -> list[Any]:
+        """Of each image and class: pixels that are right, that are of the class, and that were given it."""
         labels = torch.stack(list(target)) if isinstance(target, list | tuple) else target
         classes, number = self._classes(answer, labels.shape[-2:])
         kept = labels != IGNORED
@@ -30,24 +31,23 @@ class Segmentation:
             raise DataError(
                 f"labels up to {labels[kept].max()} do not fit {number} classes; 255 marks pixels without one"
             )
-        pairs = labels[kept].long().to(classes.device) * number + classes[kept.to(classes.device)]
-        counts: list[list[int]] = torch.bincount(pairs, minlength=number * number).reshape(number, number).tolist()
-        return counts
+        return [
+            [_counts(c[k][c[k] == y[k]], number), _counts(y[k], number), _counts(c[k], number)]
+            for c, y, k in zip(classes.cpu(), labels.long().cpu(), kept.cpu(), strict=True)
+        ]
 
-    def same(self, answer: Any, reference: Any) -> tuple[float, float]:
+    def same(self, answer: Any, reference: Any) -> list[tuple[float, float]]:
         """Pixels of the same class."""
         found, wanted = (self._classes(a, None)[0] for a in (answer, reference))
-        return float((found == wanted).sum()), float(wanted.numel())
+        return [(float(x), float(wanted[0].numel())) for x in (found == wanted).flatten(1).sum(1)]
 
     def result(self, notes: Sequence[Any]) -> dict[str, float]:
-        counts = torch.tensor(notes[0]) * 0
-        for note in notes:
-            counts = counts + torch.tensor(note)
-        right, union = counts.diagonal(), counts.sum(0) + counts.sum(1) - counts.diagonal()
+        right, true, given = torch.tensor(notes).sum(0)
+        union = true + given - right
         present = union > 0
         return {
             "miou": float((right[present] / union[present]).double().mean()) if bool(present.any()) else 0.0,
-            "pixels": float(right.sum() / counts.sum().clamp_min(1)),
+            "pixels": float(right.sum() / true.sum().clamp_min(1)),
         }
 
     def _classes(self, answer: Any, size: Sequence[int] | None) -> tuple[Tensor, int]:
@@ -57,3 +57,8 @@ class Segmentation:
         if size is not None and found.shape[-2:] != tuple(size):
             found = functional.interpolate(found, tuple(size), mode="bilinear", align_corners=False)
         return found.argmax(1), found.shape[1]
+
+
+def _counts(classes: Tensor, number: int) -> list[int]:
+    counts: list[int] = torch.bincount(classes.flatten(), minlength=number).tolist()
+    return counts
