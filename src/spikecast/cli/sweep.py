@@ -62,8 +62,7 @@ def command(
     if limits:
         best = points.within(**limits)
         taken = f"T = {best.num_steps}, {best.slots} slots"
-        reached = f"{best.interval.text(best.reported)} at {best.energy:.1%}"
-        table += f"\nbest within the budget: {best.name}, {taken}: {reached}"
+        table += f"\nbest within the budget: {best.name}, {taken}: {points.text(best)} at {best.energy:.1%}"
         data["best"] = dataclasses.asdict(best)
     if plot is not None:
         points.write_plot(plot)
