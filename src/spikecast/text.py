@@ -19,3 +19,16 @@ def si(value: float, unit: str = "") -> str:
         if abs(value) >= size:
             return f"{value / size:.3g} {prefix}{unit}".rstrip()
     return f"{value * 1e12:.3g} p{unit}" if unit and value else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: 45 s, 12 min, 3 h 20 min, 2 d 5 h."""
+    if seconds < 60:
+        return f"{max(seconds, 1):.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"

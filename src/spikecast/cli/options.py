@@ -69,6 +69,10 @@ class DataOptions:
         int, typer.Option(help="images that thresholds are found from, of the training split where there is one")
     ] = 100
     batch_size: Annotated[int, typer.Option(help="images at a time")] = 32
+    class_map: Annotated[
+        Path | None,
+        typer.Option(help="JSON file: the class number of each folder of images, where not their order"),
+    ] = None
     skip_corrupt: Annotated[
         bool, typer.Option("--skip-corrupt", help="pass over images that cannot be read, and name them")
     ] = False
