@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +98,14 @@ def config_of(setting: str, real: Real, model: nn.Module, folder: Path) -> Confi
     return Config(**{"num_steps": 1, "output": output, **given})
 
 
-def measure(name: str, setting: str, folder: Path, *, unseen: bool = False) -> None:
+def measure(name: str, setting: str, folder: Path, *, unseen: bool = False, samples: int | None = None) -> None:
     """Convert with a setting and run the samples; what they said is written down.
 
     `unseen` calibrates on the first half of `val`, where `calibration` are images that the network was trained on.
     """
     real, label = NETWORKS[name], setting + UNSEEN * unseen
+    if samples is not None:
+        real = replace(real, samples=samples)
     target = folder / f"{label}.json"
     if target.is_file():
         return
@@ -284,6 +286,7 @@ def main() -> int:
         "--settings", nargs="+", default=SETTINGS, help='also "ours, burst=2 num_levels=6" and the like'
     )
     parser.add_argument("--folder", type=Path, default=Path("out/fronts"))
+    parser.add_argument("--samples", type=int, help="more or fewer than usual; take a --folder of their own")
     parser.add_argument("--unseen", action="store_true", help="calibrate on the first half of val")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true")
@@ -297,7 +300,7 @@ def main() -> int:
         if given.page is None:
             for setting in given.settings:
                 began = time.monotonic()
-                measure(name, setting, given.folder / name, unseen=given.unseen)
+                measure(name, setting, given.folder / name, unseen=given.unseen, samples=given.samples)
                 print(f"{name}, {setting}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     if given.page is not None:
         draw(given.folder, given.only, given.page / "fronts.svg")
