@@ -82,6 +82,33 @@ def test_sweep_of_goals(cli) -> None:
     assert " slots: " in done.out.splitlines()[-1]
 
 
+def test_figures_and_values_for_papers(home: Path, cli) -> None:
+    data = [*IMAGES, *COMMON, "-T", "2"]
+    done = cli("eval", *data, "--plot", "a.svg", "--csv", "a.csv", "--json")
+    assert done.code == 0, done.err
+    found, rows = json.loads(done.out), list(csv.DictReader((home / "a.csv").read_text().splitlines()))
+    assert [float(row["top1"]) for row in rows] == found["steps"]["top1"]
+    assert [[float(row["top1 from"]), float(row["top1 to"])] for row in rows] == found["intervals"]["top1"]
+    assert [[float(row[f"top1 less the ANN's {end}"]) for end in ("from", "to")] for row in rows] == found["less_ann"][
+        "top1"
+    ]
+    assert [float(row["energy over the ANN's"]) for row in rows] == found["energy"]["ratio"]
+    assert "top1 (%)" in (home / "a.svg").read_text()
+    done = cli("compare", *data, "--presets", "dcgs,ours", "--levels", "3", "--plot", "b.svg", "--csv", "b.csv")
+    assert done.code == 0, done.err
+    assert "ours n=3, 3 slots a step" in (home / "b.svg").read_text()
+    names = [row["setting"] for row in csv.DictReader((home / "b.csv").read_text().splitlines())]
+    assert names == ["dcgs n=3", "dcgs n=3", "ours n=3", "ours n=3"]
+    done = cli("explain", *data, "--plot", "c.svg", "--csv", "c.csv")
+    assert done.code == 0, done.err
+    assert "neurons that fire (%)" in (home / "c.svg").read_text()
+    sites = list(csv.DictReader((home / "c.csv").read_text().splitlines()))
+    assert [(row["site"], row["t"]) for row in sites] == [("1", "1"), ("1", "2")]
+    for command in ("eval", "compare", "sweep", "explain"):  # before anything is read
+        complaint = cli(command, "nowhere.py:net", "--data", "imagefolder:nowhere", "--plot", "x.gif").complaint
+        assert "x.gif ends in none of .svg, .pdf, .png" in complaint
+
+
 def test_folders_of_some_of_the_classes(home: Path, cli) -> None:
     """Three folders and a model of ten classes: refused, until a file says which is which."""
     words = ("eval", "net.py:net", "--classes", "10", *IMAGES[1:], *COMMON, "--limit", "6", "--json")

@@ -6,17 +6,18 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spikecast import distributed
+from spikecast.cli.options import FigureOptions
 from spikecast.errors import ConfigError
 from spikecast.network.base import Network
 from spikecast.sources import Data
 from spikecast.storage.files import write_whole
-from spikecast.text import duration
+from spikecast.text import comma_separated, duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -88,6 +89,20 @@ def show(table: str, data: Any, *, as_json: bool, out: Path | None = None) -> No
         write_whole(out, json.dumps(data, indent=1) + "\n")
         note(f"written to {out}")
     print(json.dumps(data) if as_json else table, flush=True)
+
+
+def figures(
+    options: FigureOptions, write_plot: Callable[[Path], Any], rows: Callable[[], Sequence[Mapping[str, Any]]]
+) -> None:
+    """Draw and write what was asked for, from the first process only."""
+    if distributed.world()[0] != 0:
+        return
+    if options.plot is not None:
+        write_plot(options.plot)
+        note(f"written to {options.plot}")
+    if options.csv is not None:
+        write_whole(options.csv, comma_separated(rows()))
+        note(f"written to {options.csv}")
 
 
 def numbers(text: str, name: str) -> list[int]:

@@ -159,6 +159,14 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FigureOptions:
+    """Results for papers."""
+
+    plot: Annotated[Path | None, typer.Option(help="draw them to this file: .svg, .pdf or .png")] = None
+    csv: Annotated[Path | None, typer.Option("--csv", help="write comma-separated values as well")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobOptions(MachineOptions, DataOptions, ModelOptions):  # fields of the last come first
     """A model and its data."""
 
@@ -171,7 +179,7 @@ class MaybeJobOptions(JobOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredOptions(OutputOptions, MeasureOptions, JobOptions):
+class MeasuredOptions(FigureOptions, OutputOptions, MeasureOptions, JobOptions):
     """A model that is measured on its data."""
 
 

@@ -68,15 +68,9 @@ def command(
         return
     if not data.data:
         raise ConfigError(f"table {name!r} is measured on {chosen.dataset}; give its folder with --data DIR")
-    trained = weights.pretrained or weights.weights is not None
-    if trained == random_weights:
-        raise ConfigError(
-            "--random-weights goes with neither --pretrained nor --weights; leave one out"
-            if trained
-            else "a table needs trained weights: say --pretrained, or --weights FILE (--random-weights to try it out)"
-        )
     numbers = common.numbers(levels, "levels") if levels else []
     rows = chosen_rows(chosen, models=common.names(models), levels=numbers, max_steps=max_steps)
+    _want_weights(weights, random_weights)
     known = data.data.partition(":")[0] in SOURCES
     place = data.data if known else f"{chosen.dataset}:{data.data}"
     opened: dict[str, Job] = {}
@@ -100,3 +94,13 @@ def command(
     if csv is not None and distributed.world()[0] == 0:
         write_whole(csv, reproduction.to_csv())
     common.show(reproduction.table(), reproduction.to_json(), as_json=output.as_json, out=output.out)
+
+
+def _want_weights(weights: WeightOptions, random_weights: bool) -> None:
+    trained = weights.pretrained or weights.weights is not None
+    if trained and random_weights:
+        raise ConfigError("--random-weights goes with neither --pretrained nor --weights; leave one out")
+    if not trained and not random_weights:
+        raise ConfigError(
+            "a table needs trained weights: say --pretrained, or --weights FILE (--random-weights to try it out)"
+        )

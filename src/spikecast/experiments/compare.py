@@ -38,6 +38,10 @@ class Comparison:
         """Plain data for json."""
         return {name: {"config": config.to_json(), **e.to_json()} for name, (config, e) in self.entries.items()}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each way and step."""
+        return [{"setting": name, **row} for name, (_, e) in self.entries.items() for row in e.rows()]
+
     def table(self, steps: Sequence[int] | None = None) -> str:
         """A row for each way: the metric, agreement and energy at some steps (1, 2, 4, 8, ... unless told)."""
         longest = max(len(e.steps[self.metric]) for _, e in self.entries.values())

@@ -94,9 +94,13 @@ class Sweep:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
+        return {"metric": self.metric, "points": self.rows, "unmet": self.unmet}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every point, and whether none beats it."""
         front = set(self.front)
-        points = [{**dataclasses.asdict(p), "front": p in front} for p in self.points]
-        return {"metric": self.metric, "points": points, "unmet": self.unmet}
+        return [{**dataclasses.asdict(p), "front": p in front} for p in self.points]
 
     def write_plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw all points and the front, metric against energy, as SVG, PDF or PNG."""

@@ -91,6 +91,25 @@ class Evaluation:
             notes += filter(None, [f"energy per sample, costs: {self.energy.costs_name}", self.energy.missing])
         return f"{columns(rows)}\n{'; '.join(notes)}"
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each step with every figure, its interval, and its distance from the ANN's."""
+        found = []
+        for t, slots in enumerate(self.slots):
+            row: dict[str, Any] = {"t": t + 1, "slots": slots}
+            for name, values in self.steps.items():
+                row |= {name: values[t], **_ends(name, self.intervals[name][t])}
+                if self.ann is not None and self.less_ann is not None:
+                    less = f"{name} less the ANN's"
+                    row |= {f"{name} of the ANN": self.ann[name], less: values[t] - self.ann[name]}
+                    row |= _ends(less, self.less_ann[name][t])
+            if self.agreement is not None:
+                row |= {"agreement": self.agreement[t], **_ends("agreement", self.intervals["agreement"][t])}
+            if self.energy is not None:
+                ratio = None if self.energy.ratio is None else self.energy.ratio[t]
+                row |= {"joules": self.energy.snn[t], "energy over the ANN's": ratio}
+            found.append({**row, "samples": self.samples})
+        return found
+
     def text(self, t: int) -> str:
         """The first figure after step t + 1, with its interval."""
         name, metric = next(iter(self.scores.task.metrics.items()))
@@ -203,6 +222,10 @@ def evaluate(
         network, task, model=model, costs=costs, num_steps=num_steps, inputs=inputs, targets=targets
     )  # fmt: skip
     return evaluator.result([evaluator.measure(i, batch) for i, batch in enumerate(data)])
+
+
+def _ends(name: str, interval: Interval) -> dict[str, float]:
+    return {f"{name} from": interval.low, f"{name} to": interval.high}
 
 
 def _target(batch: Any) -> Any:
