@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spikecast.text import columns, si
+from spikecast.text import columns, duration, si
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
@@ -27,3 +27,18 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 )
 def test_si(value: float, unit: str, text: str) -> None:
     assert si(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.01, "1 s"),
+        (45, "45 s"),
+        (70, "1 min"),
+        (3599, "1 h 0 min"),
+        (12_000, "3 h 20 min"),
+        (2 * 86400 + 5 * 3600, "2 d 5 h"),
+    ],
+)
+def test_durations(seconds, text) -> None:
+    assert duration(seconds) == text

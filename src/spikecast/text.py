@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
@@ -19,3 +22,25 @@ def si(value: float, unit: str = "") -> str:
         if abs(value) >= size:
             return f"{value / size:.3g} {prefix}{unit}".rstrip()
     return f"{value * 1e12:.3g} p{unit}" if unit and value else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: 45 s, 12 min, 3 h 20 min, 2 d 5 h."""
+    if seconds < 60:
+        return f"{max(seconds, 1):.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as comma-separated values in full precision; the first says what the columns are."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

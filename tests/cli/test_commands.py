@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import spikecast
+from spikecast.cli import common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import JobOptions, MachineOptions
 from spikecast.config import Config
@@ -78,6 +82,45 @@ def test_sweep_of_goals(cli) -> None:
     assert " slots: " in done.out.splitlines()[-1]
 
 
+def test_figures_and_values_for_papers(home: Path, cli) -> None:
+    data = [*IMAGES, *COMMON, "-T", "2"]
+    done = cli("eval", *data, "--plot", "a.svg", "--csv", "a.csv", "--json")
+    assert done.code == 0, done.err
+    found, rows = json.loads(done.out), list(csv.DictReader((home / "a.csv").read_text().splitlines()))
+    assert [float(row["top1"]) for row in rows] == found["steps"]["top1"]
+    assert [[float(row["top1 from"]), float(row["top1 to"])] for row in rows] == found["intervals"]["top1"]
+    assert [[float(row[f"top1 less the ANN's {end}"]) for end in ("from", "to")] for row in rows] == found["less_ann"][
+        "top1"
+    ]
+    assert [float(row["energy over the ANN's"]) for row in rows] == found["energy"]["ratio"]
+    assert "top1 (%)" in (home / "a.svg").read_text()
+    done = cli("compare", *data, "--presets", "dcgs,ours", "--levels", "3", "--plot", "b.svg", "--csv", "b.csv")
+    assert done.code == 0, done.err
+    assert "ours n=3, 3 slots a step" in (home / "b.svg").read_text()
+    names = [row["setting"] for row in csv.DictReader((home / "b.csv").read_text().splitlines())]
+    assert names == ["dcgs n=3", "dcgs n=3", "ours n=3", "ours n=3"]
+    done = cli("explain", *data, "--plot", "c.svg", "--csv", "c.csv")
+    assert done.code == 0, done.err
+    assert "neurons that fire (%)" in (home / "c.svg").read_text()
+    sites = list(csv.DictReader((home / "c.csv").read_text().splitlines()))
+    assert [(row["site"], row["t"]) for row in sites] == [("1", "1"), ("1", "2")]
+    for command in ("eval", "compare", "sweep", "explain"):  # before anything is read
+        complaint = cli(command, "nowhere.py:net", "--data", "imagefolder:nowhere", "--plot", "x.gif").complaint
+        assert "x.gif ends in none of .svg, .pdf, .png" in complaint
+
+
+def test_folders_of_some_of_the_classes(home: Path, cli) -> None:
+    """Three folders and a model of ten classes: refused, until a file says which is which."""
+    words = ("eval", "net.py:net", "--classes", "10", *IMAGES[1:], *COMMON, "--limit", "6", "--json")
+    complaint = cli(*words).complaint
+    assert "3 folders of classes for a model with 10 outputs; say which is which with --class-map" in complaint
+    (home / "map.json").write_text('{"ant": 9, "bee": 5, "cat": 0}')
+    done = cli(*words, "--class-map", "map.json")
+    assert done.code == 0, done.err
+    (home / "other.json").write_text('{"ant": 0, "bee": 5, "cat": 9}')
+    assert json.loads(done.out)["ann"] != json.loads(cli(*words, "--class-map", "other.json").out)["ann"]
+
+
 def test_calibration_keeps_labels_of_classes_only(home: Path, monkeypatch) -> None:
     """By whole numbers as labels a conversion knows that the answers are scores of classes."""
     monkeypatch.chdir(home)
@@ -97,11 +140,44 @@ def test_calibration_keeps_labels_of_classes_only(home: Path, monkeypatch) -> No
 
 def test_reproduce_prints_published_beside_measured(home: Path, cli) -> None:
     words = ["--models", "resnet18", "--levels", "4", "--max-steps", "4", "--classes", "3", "--size", "32"]
-    done = cli("reproduce", "cnn", "--data", "imagefolder:images", *words, "--limit", "4", "--csv", "cnn.csv")
+    words = ["reproduce", "cnn", "--data", "imagefolder:images", *words, "--limit", "3"]
+    refused = cli(*words)
+    assert "a table needs trained weights: say --pretrained, or --weights FILE" in refused.complaint
+    done = cli(*words, "--random-weights", "--csv", "cnn.csv", "--out", "cnn.json")
     assert done.code == 0, done.err
     assert "61.45" in done.out
     assert "70.07" in done.out
     assert "71.31" not in done.out  # T = 8
-    rows = (home / "cnn.csv").read_text().splitlines()
-    assert len(rows) == 3
-    assert rows[1].startswith("resnet18,4,differential,iteration_paper,1,2,61.45,")
+    assert [line.split()[-2:] for line in done.out.splitlines()[1:3]] == [["random", "weights"]] * 2
+    assert "1 rows of table 'cnn', 4 steps of each image in all" in done.err
+    assert "resnet18: 1 rows, 3 images, about" in done.err
+    rows = list(csv.DictReader((home / "cnn.csv").read_text().splitlines()))
+    assert [row["weights"] for row in rows] == ["random"] * 2
+    assert (rows[0]["model"], rows[0]["n"], rows[0]["T"], rows[0]["published"]) == ("resnet18", "4", "2", "61.45")
+    cells = json.loads((home / "cnn.json").read_text())["cells"]
+    assert [float(row["energy measured"]) for row in rows] == [cell["energy measured"] for cell in cells]
+    assert len(rows[0]["energy measured"]) > 8  # not rounded for people
+    assert 3 * float(rows[0]["measured"]) == pytest.approx(100 * round(3 * float(rows[0]["measured"]) / 100))
+
+
+def test_published_figures_need_no_data(cli) -> None:
+    done = cli("reproduce", "comparison")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[0].split()[:3] == ["method", "type", "architecture"]
+    assert "as published in the paper" in done.out
+    assert "table 'cnn' is measured on imagenet; give its folder" in cli("reproduce", "cnn").complaint
+
+
+def test_a_line_now_and_then_where_there_is_no_terminal(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(common, "A_WHILE", 0.0)
+    with common.progress(10, "measuring") as done:
+        done(4)
+        done(4, "more")
+    assert [line.split(", about")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "measuring: 4 images of 10",
+        "more: 8 images of 10",
+    ]
+    monkeypatch.undo()
+    with common.progress(10, "measuring") as done:
+        done(4)
+    assert capsys.readouterr().err == ""

@@ -1,104 +1,101 @@
-"""Detection and segmentation end to end, on sets of eight images written in the forms of COCO and Pascal VOC.
-
-What the ANN answers is written down as the truth: the ANN is then right, and the spiking network comes close to it.
-"""
+"""Tasks beside images: texts, reconstruction, and one of one's own; each against figures worked out by hand."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import math
 
 import pytest
 import torch
-from PIL import Image
-from torch import Tensor, nn
-from torchvision.models.detection import FCOS
-from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
-from torchvision.models.segmentation.fcn import FCN, FCNHead
+from torch import nn
 
-from spikecast import Config, convert
-from spikecast.measure import evaluate
-from spikecast.sources import Preparation, open_data
-from tests.nets import undecided
-
-IMAGES = 8
-RAW = Preparation(size=None, mean=(0, 0, 0), std=(1, 1, 1))
+import spikecast
+from spikecast import Config
+from spikecast.errors import ConfigError, DataError
+from spikecast.experiments.compare import compare
+from spikecast.experiments.sweep import sweep_of
+from spikecast.measure import Metric, OwnTask, evaluate
+from spikecast.measure.tasks import task_named
+from spikecast.page import build
 
 
-def save(path: Path, pixels: Tensor) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray((pixels.permute(1, 2, 0) * 255).byte().numpy()).save(path)
+def test_language_by_hand() -> None:
+    task = task_named("language")
+    odds = torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]], [[0.2, 0.4, 0.4], [0.6, 0.2, 0.2]]])
+    notes = task.notes({"logits": odds.log()}, torch.tensor([[0, 1], [2, -100]]))
+    assert notes[0] == pytest.approx([-math.log(0.5) - math.log(0.1), 1, 2])
+    assert notes[1] == pytest.approx([-math.log(0.4), 0, 1])  # of two that are equally likely the first is said
+    found = task.result(notes)
+    assert found["perplexity"] == pytest.approx((0.5 * 0.1 * 0.4) ** (-1 / 3))
+    assert found["next"] == pytest.approx(1 / 3)
+    other = odds.clone()
+    other[0, 0] = torch.tensor([0.1, 0.8, 0.1])
+    assert task.same(other.log(), odds.log()) == [(1.0, 2.0), (2.0, 2.0)]
 
 
-def pictures(size: int) -> list[Tensor]:
-    """Smooth colours, so that there is something to tell apart."""
-    coarse = torch.rand(IMAGES, 3, 4, 4)
-    return list(nn.functional.interpolate(coarse, (size, size), mode="bicubic").clamp(0, 1))
+@pytest.mark.parametrize(
+    ("answer", "target", "message"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), r"needs scores \[B, S, V\]"),
+        (torch.zeros(2, 3, 4), torch.zeros(2, 4, dtype=torch.int64), r"targets of shape \(2, 4\) do not fit"),
+        (torch.zeros(2, 3, 4), torch.zeros(2, 3), "do not fit scores"),
+        (torch.zeros(2, 3, 4), torch.full((2, 3), 4), "a token 4 does not fit 4 scores"),
+    ],
+)
+def test_texts_that_do_not_fit(answer, target, message) -> None:
+    with pytest.raises(DataError, match=message):
+        task_named("language").notes(answer, target)
 
 
-class Narrow(nn.Module):
-    """A small backbone of three layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU())
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return {"out": self.layers(x)}
-
-
-def test_segmentation_comes_close_to_the_ann(tmp_path: Path) -> None:
-    model = undecided(FCN(Narrow(), FCNHead(32, 5))).eval()
-    root = tmp_path / "VOC2012"
-    (root / "ImageSets" / "Segmentation").mkdir(parents=True)
-    (root / "ImageSets" / "Segmentation" / "val.txt").write_text("\n".join(f"p{i}" for i in range(IMAGES)))
-    for i, x in enumerate(pictures(32)):
-        save(root / "JPEGImages" / f"p{i}.jpg", x)
-    data = open_data(f"voc:{tmp_path}", RAW, batch_size=3)
-    (root / "SegmentationClass").mkdir()
-    for i, item in enumerate(sorted((root / "JPEGImages").iterdir())):
-        pixels = torch.frombuffer(bytearray(Image.open(item).tobytes()), dtype=torch.uint8).reshape(32, 32, 3)
-        with torch.no_grad():
-            classes = model((pixels.permute(2, 0, 1).float() / 255)[None])["out"][0].argmax(0)
-        truth = Image.fromarray(classes.byte().numpy(), "L").convert("P")
-        truth.putdata(classes.flatten().tolist())
-        truth.save(root / "SegmentationClass" / f"p{i}.png")
-    snn = convert(model, (x for x, _ in data), Config(num_steps=24, num_levels=8, burst=1, thresholds="quantile"))
-    found = evaluate(snn, data, task="segmentation", model=model)
-    assert found.samples == IMAGES
-    assert found.ann["pixels"] > 0.999
-    assert found.steps["miou"][-1] > 0.9 * found.ann["miou"]
-    assert found.steps["miou"][-1] > found.steps["miou"][0]
-    assert found.agreement[-1] > 0.97
-    assert found.energy.ratio[-1] > found.energy.ratio[0] > 0
+def test_reconstruction_by_hand() -> None:
+    task = task_named("reconstruction")
+    target = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
+    answer = torch.tensor([[3.0, 2.0], [1.0, 1.0]])
+    assert task.notes(answer, target) == [[4.0, 25.0], [1.0, 1.0]]
+    assert task.result(task.notes(answer, target))["error"] == pytest.approx(math.sqrt(5 / 26))
+    assert task.same(answer, target) == [(21.0, 25.0), (0.0, 1.0)]
+    with pytest.raises(DataError, match=r"\(2, 2\) and \(2,\); give two tensors of one shape"):
+        task.notes(answer, target[:, 0])
 
 
-@pytest.mark.slow
-def test_detection_comes_close_to_the_ann(tmp_path: Path) -> None:
-    backbone = resnet_fpn_backbone(backbone_name="resnet18", weights=None, norm_layer=nn.BatchNorm2d)
-    model = FCOS(backbone, 4, min_size=64, max_size=64, score_thresh=0.0, detections_per_img=10).eval()
-    undecided(model.head)
-    for i, x in enumerate(pictures(64)):
-        save(tmp_path / "val2017" / f"{i}.png", x)
-    path = tmp_path / "annotations" / "instances_val2017.json"
-    path.parent.mkdir()
-    images = [{"id": i, "file_name": f"{i}.png"} for i in range(IMAGES)]
-    document = {"images": images, "annotations": [], "categories": [{"id": c, "name": str(c)} for c in range(4)]}
-    path.write_text(json.dumps(document))
-    data = open_data(f"coco:{tmp_path}", RAW, batch_size=4)
+def autoencoder() -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]]]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 6)).eval()
+    batches = [(x, x + 0.1) for x in torch.randn(3, 4, 6)]
+    return model, batches
+
+
+def test_a_number_of_which_less_is_better_goes_through_all() -> None:
+    model, batches = autoencoder()
+    calibration = [x for x, _ in batches]
+    snn = spikecast.convert(model, calibration, Config(num_steps=3, burst=1, thresholds="quantile"))
+    found = evaluate(snn, batches, "reconstruction", model=model)
     with torch.no_grad():
-        answers = [answer for x, _ in data for answer in model(x)]
-    for i, answer in enumerate(answers):
-        for box, label in zip(answer["boxes"].tolist(), answer["labels"].tolist(), strict=True):
-            size = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
-            document["annotations"].append({"image_id": i, "category_id": label, "bbox": size, "iscrowd": 0})
-    path.write_text(json.dumps(document))
-    data = open_data(f"coco:{tmp_path}", RAW, batch_size=4)
-    config = Config(num_steps=32, num_levels=8, burst=1, thresholds="quantile")
-    snn = convert(model, ([x] for x, _ in data), config, regions=["backbone", "head"])
-    found = evaluate(snn, data, task="detection", model=model)
-    assert found.samples == IMAGES
-    assert found.ann["map"] > 0.95
-    assert found.steps["map"][-1] > 0.98 * found.ann["map"]  # 0.9706 of 0.9706; the steps before are within 0.01
-    assert found.steps["map"][-1] > found.steps["map"][0]
-    assert found.energy.macs > 0
+        x, y = torch.cat(calibration), torch.cat([y for _, y in batches])
+        wanted = [float((out - y).norm() / y.norm()) for out in snn.run(x)]
+    assert found.steps["error"] == pytest.approx(wanted)
+    assert found.agreement == sorted(found.agreement)
+    assert f"{wanted[0]:.4g} (" in found.table()
+    assert "%" not in found.table().splitlines()[1].split()[2]
+    ways = {"coarse": Config(num_steps=1, num_levels=2, burst=1), "fine": Config(num_steps=1, burst=4)}
+    comparison = compare(model, lambda: calibration, lambda: batches, ways, task="reconstruction")
+    assert "ANN: error" in comparison.table()
+    sweep = sweep_of(comparison)
+    assert sweep.within().name == "fine"  # the smaller error, though it costs more
+    assert "fine" in [p.name for p in sweep.front]
+    with pytest.raises(ConfigError, match="a report shows shares, and error is none"):
+        build(model, {"snn": snn}, batches, task="reconstruction")
+
+
+def test_a_task_of_ones_own() -> None:
+    model, batches = autoencoder()
+    snn = spikecast.convert(model, [x for x, _ in batches], Config(num_steps=2, thresholds="quantile"))
+    own = OwnTask(
+        note=lambda answer, target: [float(x) for x in (answer - target).abs().amax(1)],
+        score=max,
+        name="worst",
+        metric=Metric("", more=False),
+    )
+    found = evaluate(snn, batches, own, model=model)
+    x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+    assert found.steps["worst"] == pytest.approx([float((out - y).abs().max()) for out in snn.run(x)])
+    assert found.intervals["worst"][-1].high == found.steps["worst"][-1]  # no draw is worse than the worst

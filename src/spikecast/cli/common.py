@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spikecast import distributed
+from spikecast.cli.options import FigureOptions
 from spikecast.errors import ConfigError
 from spikecast.network.base import Network
 from spikecast.sources import Data
 from spikecast.storage.files import write_whole
+from spikecast.text import comma_separated, duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 Done = Callable[..., None]  # is told how many images are done, and what is done now
+A_WHILE = 60.0  # seconds between lines where there is no bar
 _bars: list[Progress] = []  # the one on the screen; a stage inside a stage is another line of it
 
 
@@ -31,15 +35,24 @@ def note(text: str) -> None:
 
 @contextmanager
 def progress(total: int | None, what: str = "") -> Iterator[Done]:
-    """A bar with rate and time left on stderr, if that is a terminal."""
-    size = distributed.world()[1]
+    """A bar with rate and time left on stderr; a line now and then, if that is no terminal."""
+    rank, size = distributed.world()
+    share = None if total is None else -(-total // size)
+    began = said = time.monotonic()
     with _bar() as bar:
-        task = bar.add_task(what, total=None if total is None else -(-total // size), rate="")
+        task = bar.add_task(what, total=share, rate="")
 
         def done(images: int, what: str | None = None) -> None:
+            nonlocal said
             bar.update(task, advance=images, description=what)
-            speed = next(t.speed for t in bar.tasks if t.id == task)
-            bar.update(task, rate="" if speed is None else f"{speed:.1f} images/s")
+            mine = next(t for t in bar.tasks if t.id == task)
+            bar.update(task, rate="" if mine.speed is None else f"{mine.speed:.1f} images/s")
+            now = time.monotonic()
+            if bar.disable and rank == 0 and now - said >= A_WHILE:
+                said = now
+                each = (now - began) / max(mine.completed, 1)
+                left = "" if share is None else f" of {share}, about {duration(each * (share - mine.completed))} left"
+                note(f"{mine.description or 'done'}: {mine.completed:g} images{left}")
 
         try:
             yield done
@@ -76,6 +89,20 @@ def show(table: str, data: Any, *, as_json: bool, out: Path | None = None) -> No
         write_whole(out, json.dumps(data, indent=1) + "\n")
         note(f"written to {out}")
     print(json.dumps(data) if as_json else table, flush=True)
+
+
+def figures(
+    options: FigureOptions, write_plot: Callable[[Path], Any], rows: Callable[[], Sequence[Mapping[str, Any]]]
+) -> None:
+    """Draw and write what was asked for, from the first process only."""
+    if distributed.world()[0] != 0:
+        return
+    if options.plot is not None:
+        write_plot(options.plot)
+        note(f"written to {options.plot}")
+    if options.csv is not None:
+        write_whole(options.csv, comma_separated(rows()))
+        note(f"written to {options.csv}")
 
 
 def numbers(text: str, name: str) -> list[int]:

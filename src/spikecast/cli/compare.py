@@ -10,6 +10,7 @@ from spikecast.cli import common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import CURVE, LevelList, MeasuredOptions, Steps, grouped
 from spikecast.experiments.compare import preset_configs
+from spikecast.page.plots import check_plot, write_evaluations
 from spikecast.presets import PRESETS
 
 
@@ -23,13 +24,16 @@ def command(
     """Convert MODEL by several methods and measure all on the same images.
 
     \b
-    spikecast compare demo:cnn --data demo:digits
+    spikecast compare demo:cnn --data demo:digits --plot methods.svg --csv methods.csv
     spikecast compare torchvision:vgg16_bn --pretrained --data imagenet:/data/imagenet --presets dcgs,snm,ours
     """
     names, numbers = common.names(presets), common.numbers(levels, "levels")
     # A wrong name or number is said before anything is read.
     preset_configs(names, rectifiers=True, levels=numbers, num_steps=steps)
+    check_plot(given.plot)
     job = open_job(given)
     configs = preset_configs(names, rectifiers=job.has_rectifiers(), levels=numbers, num_steps=steps)
     comparison = job.compare(configs, given)
+    evaluations = {name: evaluation for name, (_, evaluation) in comparison.entries.items()}
+    common.figures(given, lambda path: write_evaluations(evaluations, path, costs=given.costs), comparison.rows)
     common.show(comparison.table(), comparison.to_json(), as_json=given.as_json, out=given.out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spikecast.cli import common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import MeasuredOptions, SettingOptions, grouped
+from spikecast.page.plots import check_plot, write_evaluations
 
 
 @grouped
@@ -14,10 +15,17 @@ def command(given: MeasuredOptions, settings: SettingOptions) -> None:
     \b
     spikecast eval demo:vit --data demo:digits --steps 4
     spikecast eval digits.spikecast --data demo:digits
+    spikecast eval demo:cnn --data demo:digits --steps 8 --plot curve.pdf --csv curve.csv
     spikecast eval timm:vit_tiny_patch16_224 --pretrained --data imagenet:/data/imagenet --limit 1000
     """
-    settings.config()  # a wrong one is said before anything is read
+    settings.config()  # what is wrong is said before anything is read
+    check_plot(given.plot)
     job = open_job(given)
     evaluation = job.evaluate(job.config(settings, given.seed), given)
     common.skipped(job.batches)
+    common.figures(
+        given,
+        lambda path: write_evaluations({given.model: evaluation}, path, costs=given.costs),
+        evaluation.rows,
+    )
     common.show(evaluation.table(), evaluation.to_json(), as_json=given.as_json, out=given.out)

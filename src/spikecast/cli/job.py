@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from spikecast import distributed
+from spikecast.batches import Binder, calls
 from spikecast.cli import common
 from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
 from spikecast.cli.source import Source, on_device, open_source
@@ -19,8 +23,10 @@ from spikecast.errors import ConfigError, DataError
 from spikecast.experiments.compare import Comparison, compare, has_rectifiers
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure import Evaluation, Evaluator
+from spikecast.measure.tasks.classify import scores
 from spikecast.network.base import Network
 from spikecast.sources import Data, open_data, samples
+from spikecast.text import duration
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,19 @@ class Job:
         with common.progress(_size(self.batches), label or "measuring") as done:
             return evaluate_all(evaluator, self.data(), folder=folder, job=said, progress=done)
 
+    @torch.no_grad()
+    def expected(self, steps: int) -> str:
+        """How long so many steps of all images will take, judged by the ANN: a step takes about as long."""
+        batch = next(self.data())
+        (call,) = calls([batch], Binder.of_model(self.source.model))
+        began = time.monotonic()
+        self.source.model(*call[0], **call[1])
+        each = (time.monotonic() - began) / samples(batch)
+        size = _size(self.batches)
+        if size is None:
+            return f"about {duration(each * (steps + 1))} for each image"
+        return f"{size} images, about {duration(each * (steps + 1) * size / distributed.world()[1])}"
+
     def has_rectifiers(self) -> bool:
         """Whether the network that comes of the model has rectifying neurons."""
         self.source.refuse_saved()
@@ -133,7 +152,7 @@ def open_job(options: JobOptions) -> Job:
         skip_corrupt=options.skip_corrupt,
         trust=options.trust,
     )
-    batches = opened(split="val", limit=options.limit)
+    batches = _numbered(opened(split="val", limit=options.limit), source, options)
     count = options.calibrate if options.limit is None else min(options.calibrate, options.limit)
     try:
         calibrating = opened(split="train", limit=count)
@@ -142,6 +161,20 @@ def open_job(options: JobOptions) -> Job:
     size = f"{len(batches)} images" if isinstance(batches, Data) else "some images"
     common.note(f"{options.model}, {options.data}: {size}; {source.preparation}")
     return Job(source, batches, calibrating, _said(source, options))
+
+
+@torch.no_grad()
+def _numbered(batches: Iterable[Any], source: Source, options: JobOptions) -> Iterable[Any]:
+    """Folders of images as classes of the model, which is asked for its number of outputs."""
+    if not isinstance(batches, Data) or not batches.classes or source.task != "classification":
+        if options.class_map is not None:
+            raise ConfigError(f"--class-map {options.class_map}: {options.data} is no folder of classes; leave it out")
+        return batches
+    first = next(iter(dataclasses.replace(batches, batch_size=1, skipped=[])), None)
+    if first is None:  # none can be read, which is said when they are measured
+        return batches
+    image, _ = on_device(first, source.device)
+    return batches.for_outputs(scores(source.model(image)).shape[1], options.class_map)
 
 
 def _said(source: Source, options: JobOptions) -> dict[str, Any]:
@@ -155,6 +188,7 @@ def _said(source: Source, options: JobOptions) -> dict[str, Any]:
         "calibrate": options.calibrate,
         "preparation": source.preparation.to_json(),
         "classes": options.classes,
+        "class_map": None if options.class_map is None else str(options.class_map),
     }
 
 

@@ -69,6 +69,10 @@ class DataOptions:
         int, typer.Option(help="images that thresholds are found from, of the training split where there is one")
     ] = 100
     batch_size: Annotated[int, typer.Option(help="images at a time")] = 32
+    class_map: Annotated[
+        Path | None,
+        typer.Option(help="JSON file: the class number of each folder of images, where not their order"),
+    ] = None
     skip_corrupt: Annotated[
         bool, typer.Option("--skip-corrupt", help="pass over images that cannot be read, and name them")
     ] = False
@@ -155,6 +159,14 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FigureOptions:
+    """Results for papers."""
+
+    plot: Annotated[Path | None, typer.Option(help="draw them to this file: .svg, .pdf or .png")] = None
+    csv: Annotated[Path | None, typer.Option("--csv", help="write comma-separated values as well")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobOptions(MachineOptions, DataOptions, ModelOptions):  # fields of the last come first
     """A model and its data."""
 
@@ -167,7 +179,7 @@ class MaybeJobOptions(JobOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredOptions(OutputOptions, MeasureOptions, JobOptions):
+class MeasuredOptions(FigureOptions, OutputOptions, MeasureOptions, JobOptions):
     """A model that is measured on its data."""
 
 

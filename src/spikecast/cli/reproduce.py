@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +22,19 @@ from spikecast.cli.options import (
     grouped,
 )
 from spikecast.config import Config
-from spikecast.experiments.reproduce import chosen_rows, reproduce
+from spikecast.errors import ConfigError
+from spikecast.experiments.reproduce import chosen_rows, published, reproduce, steps_of
 from spikecast.measure import Evaluation
 from spikecast.paper import MODELS, Row, table
 from spikecast.sources import SOURCES
 from spikecast.storage.files import write_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableData(DataOptions):
+    """The data of a table; one that only repeats published figures needs none."""
+
+    data: Annotated[str, typer.Option(help="the folder of the table's data, or KIND:DIR")] = ""
 
 
 @grouped
@@ -32,7 +42,7 @@ def command(
     name: Annotated[
         str, typer.Argument(metavar="TABLE", help="main, cnn, transformer, coding, thresholds, detection, ...")
     ],
-    data: DataOptions,
+    data: TableData,
     weights: WeightOptions,
     machine: MachineOptions,
     measured: MeasureOptions,
@@ -41,32 +51,56 @@ def command(
     levels: Annotated[str, typer.Option(help="only these numbers of levels, with commas between")] = "",
     max_steps: Annotated[int | None, typer.Option(help="only columns up to this T")] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="write comma-separated values as well")] = None,
+    random_weights: Annotated[
+        bool, typer.Option("--random-weights", help="measure without trained weights; every row says so")
+    ] = False,
 ) -> None:
     """Measure the rows of a TABLE of the paper on your copy of its data: --data DIR, or KIND:DIR.
 
     \b
     spikecast reproduce cnn --models resnet34 --levels 4 --pretrained --data /data/imagenet --limit 1000
     spikecast reproduce detection --pretrained --data /data/coco --resume records --csv detection.csv
+    spikecast reproduce comparison
     """
     chosen = table(name)
+    if not chosen.rows:
+        common.show(published(chosen), dataclasses.asdict(chosen), as_json=output.as_json, out=output.out)
+        return
+    if not data.data:
+        raise ConfigError(f"table {name!r} is measured on {chosen.dataset}; give its folder with --data DIR")
     numbers = common.numbers(levels, "levels") if levels else []
     rows = chosen_rows(chosen, models=common.names(models), levels=numbers, max_steps=max_steps)
+    _want_weights(weights, random_weights)
     known = data.data.partition(":")[0] in SOURCES
     place = data.data if known else f"{chosen.dataset}:{data.data}"
     opened: dict[str, Job] = {}
+    longest = {
+        row: row.config().num_steps if max_steps is None else min(row.config().num_steps, max_steps) for row in rows
+    }
+    common.note(f"{len(rows)} rows of table {name!r}, {sum(longest.values())} steps of each image in all")
 
     def evaluate(row: Row, config: Config) -> Evaluation:
         if row.model not in opened:
             parts = {**vars(weights), **vars(data), **vars(machine), "data": place}
-            opened[row.model] = open_job(JobOptions(model=MODELS[row.model].spec, **parts))
-        # thresholds are those of the row's longest run; only the steps that are asked for are measured
-        steps = config.num_steps if max_steps is None else min(config.num_steps, max_steps)
+            job = opened[row.model] = open_job(JobOptions(model=MODELS[row.model].spec, **parts))
+            own = [steps_of(other, max_steps) for other in rows if other.model == row.model]
+            common.note(f"{row.model}: {len(own)} rows, {job.expected(sum(own))}")
         label = f"{row.model} n={row.num_levels} {row.coding} {row.thresholds} x{row.threshold_scale:g}"
-        return opened[row.model].evaluate(config, measured, steps=steps, label=label)
+        return opened[row.model].evaluate(config, measured, steps=steps_of(row, max_steps), label=label)
 
-    reproduction = reproduce(name, chosen, rows, evaluate, max_steps=max_steps)
+    reproduction = reproduce(name, chosen, rows, evaluate, max_steps=max_steps, is_random=random_weights)
     for job in opened.values():
         common.skipped(job.batches)
     if csv is not None and distributed.world()[0] == 0:
         write_whole(csv, reproduction.to_csv())
     common.show(reproduction.table(), reproduction.to_json(), as_json=output.as_json, out=output.out)
+
+
+def _want_weights(weights: WeightOptions, random_weights: bool) -> None:
+    trained = weights.pretrained or weights.weights is not None
+    if trained and random_weights:
+        raise ConfigError("--random-weights goes with neither --pretrained nor --weights; leave one out")
+    if not trained and not random_weights:
+        raise ConfigError(
+            "a table needs trained weights: say --pretrained, or --weights FILE (--random-weights to try it out)"
+        )

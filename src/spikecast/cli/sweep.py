@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from spikecast.cli.options import BURST, CURVE, LevelList, MeasuredOptions, Step
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.sweep import grid, sweep_of
-from spikecast.page.plots import format_of
+from spikecast.page.plots import check_plot
 
 
 @grouped
@@ -33,7 +32,6 @@ def command(
     budget: Annotated[
         str, typer.Option(help="best point within energy=0.3 (of the ANN's), steps=4, slots=6, with commas between")
     ] = "",
-    plot: Annotated[Path | None, typer.Option(help="draw the front to this file: .svg, .pdf or .png")] = None,
 ) -> None:
     """Try every combination of settings on MODEL; each step of each is a point of accuracy, energy and latency.
 
@@ -43,8 +41,7 @@ def command(
     spikecast sweep torchvision:resnet18 --pretrained --data imagenet:/data/imagenet --limit 500 --budget steps=4
     """
     limits = _budget(budget)
-    if plot is not None:
-        format_of(plot)  # now, not after hours
+    check_plot(given.plot)  # now, not after hours
     settings: dict[str, list[Any]] = {
         "num_levels": common.numbers(levels, "levels"),
         "burst": common.numbers(bursts, "bursts"),
@@ -62,12 +59,9 @@ def command(
     if limits:
         best = points.within(**limits)
         taken = f"T = {best.num_steps}, {best.slots} slots"
-        reached = f"{best.interval.text(best.reported)} at {best.energy:.1%}"
-        table += f"\nbest within the budget: {best.name}, {taken}: {reached}"
+        table += f"\nbest within the budget: {best.name}, {taken}: {points.text(best)} at {best.energy:.1%}"
         data["best"] = dataclasses.asdict(best)
-    if plot is not None:
-        points.write_plot(plot)
-        common.note(f"written to {plot}")
+    common.figures(given, points.write_plot, lambda: points.rows)
     common.show(table, data, as_json=given.as_json, out=given.out)
 
 

@@ -31,7 +31,7 @@ from spikecast.theory.neuron import Neuron
 
 SAMPLES = 32
 SCALES = tuple(2.0 ** (k / 2) for k in range(6, -5, -1))  # 8 … ¼, the largest first
-TIE = 1e-4  # scores this close count as equal, and the larger threshold wins
+TIE = 1.25e-4  # scores this close count as equal, and the larger threshold wins: fewer spikes for next to nothing
 PER_CHANNEL = 2**13  # values on which a channel's scales are compared, from all samples,
 AT_LEAST = 2**19  # and no less than this of a site: where few channels share them, large values are rare
 FLOOR = 1e-6  # of the layer's mean power: a channel below it is as good as silent

@@ -18,7 +18,7 @@ from spikecast.costs import Costs
 from spikecast.errors import ConfigError, GoalError
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
-from spikecast.measure.tasks import Task, task_named
+from spikecast.measure.tasks import Metric, Task, task_named
 from spikecast.network.base import Network
 from spikecast.presets import preset
 from spikecast.text import columns
@@ -38,6 +38,10 @@ class Comparison:
         """Plain data for json."""
         return {name: {"config": config.to_json(), **e.to_json()} for name, (config, e) in self.entries.items()}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each way and step."""
+        return [{"setting": name, **row} for name, (_, e) in self.entries.items() for row in e.rows()]
+
     def table(self, steps: Sequence[int] | None = None) -> str:
         """A row for each way: the metric, agreement and energy at some steps (1, 2, 4, 8, ... unless told)."""
         longest = max(len(e.steps[self.metric]) for _, e in self.entries.values())
@@ -46,14 +50,15 @@ class Comparison:
         rows: list[Sequence[str]] = [["", "slots", *words, "at the end", "less the ANN's"]]
         ann = None
         for name, (_, e) in self.entries.items():
-            figures, energy = (e.steps[self.metric], e.agreement or ()), e.energy
-            cells = [f"{values[t - 1]:.1%}" if t <= len(values) else "" for values in figures for t in chosen]
+            metric, energy = e.scores.task.metrics[self.metric], e.energy
+            figures = ((metric, e.steps[self.metric]), (Metric(), e.agreement or ()))
+            cells = [how.text(x[t - 1], 1) if t <= len(x) else "" for how, x in figures for t in chosen]
             ran = 0 if energy is None else energy.tally.num_steps
             slots = "/".join(str(e.slots[t - 1]) for t in chosen if t <= len(e.slots))
             cells += [energy.ratio_text(t) if energy and t <= ran else "" for t in chosen]
             rows.append([name, slots, *cells, e.text(-1), e.less_text()])
             ann = e.ann or ann
-        note = "" if ann is None else f"\nANN: {self.metric} {ann[self.metric]:.2%}"
+        note = "" if ann is None else f"\nANN: {self.metric} {metric.text(ann[self.metric])}"
         note += "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
         words = ["slots: pulse slots at each T; E: energy up to it over the ANN's", "at the end: with 95 % intervals"]
         return f"{columns(rows)}{note}\n{'; '.join(words)}"
@@ -105,7 +110,7 @@ def compare(
             unmet[name] = str(error)
             continue
         entries[name] = (config, evaluation)
-    return Comparison(task_named(task).metrics[0], entries, unmet)
+    return Comparison(next(iter(task_named(task).metrics)), entries, unmet)
 
 
 def preset_configs(

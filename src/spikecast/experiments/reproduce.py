@@ -15,6 +15,7 @@ from spikecast.paper import Row, Table
 from spikecast.text import columns
 
 HEAD = ("model", "n", "coding", "thresholds", "c", "T", "published", "measured", "energy published", "energy measured")
+RANDOM = "random weights: the figures say nothing of the method"
 
 
 @dataclass(frozen=True)
@@ -28,40 +29,53 @@ class Cell:
     published_energy: float | None
     measured_energy: float | None
 
-    def fields(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[Any, ...]:
+        """What HEAD names, in full precision."""
         r = self.row
-        settings = (r.model, r.num_levels, r.coding, r.thresholds, f"{r.threshold_scale:g}", self.num_steps)
-        figures = (self.published, self.measured, self.published_energy, self.measured_energy)
-        return (*map(str, settings), *("" if x is None else f"{x:.2f}" for x in figures))
+        settings = (r.model, r.num_levels, r.coding, r.thresholds, r.threshold_scale, self.num_steps)
+        return (*settings, self.published, self.measured, self.published_energy, self.measured_energy)
+
+    def texts(self) -> tuple[str, ...]:
+        """The same for people."""
+        settings, figures = self.fields()[:6], self.fields()[6:]
+        words = [f"{x:g}" if isinstance(x, float) else str(x) for x in settings]
+        return (*words, *("" if x is None else f"{x:.2f}" for x in figures))
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The cells that were measured, and the ANNs."""
+    """The cells that were measured, and the ANNs; `is_random` where these had random weights, which every row says."""
 
     name: str
     metric: str
     cells: list[Cell]
     anns: dict[str, tuple[float, float]]  # by model: published, measured
     samples: int
+    is_random: bool = False
 
     def table(self) -> str:
         """Published beside measured."""
         lines = [f"{model}: ANN {ours:.2f} here, {theirs:.2f} published" for model, (theirs, ours) in self.anns.items()]
         note = f"{self.metric} in percent of {self.samples} images, energy over the ANN's; T steps are T pulse slots"
-        return "\n".join([columns([HEAD, *(c.fields() for c in self.cells)]), note, *lines])
+        marks = ((), ()) if not self.is_random else (("",), ("random weights",))
+        rows = [(*HEAD, *marks[0]), *((*c.texts(), *marks[1]) for c in self.cells)]
+        return "\n".join([columns(rows), note, *lines, *([RANDOM] if self.is_random else [])])
 
     def to_csv(self) -> str:
         """The same as comma-separated values."""
         out = io.StringIO()
         writer = csv.writer(out)
-        writer.writerow(HEAD)
-        writer.writerows(c.fields() for c in self.cells)
+        writer.writerow((*HEAD, "weights"))
+        writer.writerows((*c.fields(), self.weights) for c in self.cells)
         return out.getvalue()
+
+    @property
+    def weights(self) -> str:
+        return "random" if self.is_random else "trained"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
-        cells = [dict(zip(HEAD, c.fields(), strict=True)) for c in self.cells]
+        cells = [{**dict(zip(HEAD, c.fields(), strict=True)), "weights": self.weights} for c in self.cells]
         return {"table": self.name, "metric": self.metric, "samples": self.samples, "anns": self.anns, "cells": cells}
 
 
@@ -87,6 +101,12 @@ def chosen_rows(
     return rows
 
 
+def steps_of(row: Row, max_steps: int | None) -> int:
+    """How many steps of a row are measured; its thresholds are those of its longest run."""
+    longest = row.config().num_steps
+    return longest if max_steps is None else min(longest, max_steps)
+
+
 def reproduce(
     name: str,
     table: Table,
@@ -94,6 +114,7 @@ def reproduce(
     evaluate: Callable[[Row, Config], Evaluation],
     *,
     max_steps: int | None = None,
+    is_random: bool = False,
 ) -> Reproduction:
     """Measure rows of a table; `evaluate` converts a row's model with a configuration and runs the data through it."""
     cells: list[Cell] = []
@@ -101,7 +122,7 @@ def reproduce(
     samples = 0
     for row in rows:
         config = row.config()
-        last = config.num_steps if max_steps is None else min(config.num_steps, max_steps)
+        last = steps_of(row, max_steps)
         evaluation = evaluate(row, config)
         samples = evaluation.samples
         if evaluation.ann is not None:
@@ -111,4 +132,16 @@ def reproduce(
             if t <= last:
                 ratio = None if ratios is None else ratios[t - 1]
                 cells.append(Cell(row, t, metric, 100 * evaluation.steps[table.metric][t - 1], energy, ratio))
-    return Reproduction(name, table.metric, cells, anns, samples)
+    return Reproduction(name, table.metric, cells, anns, samples, is_random)
+
+
+def published(table: Table) -> str:
+    """The lines of a table that has nothing to measure."""
+    steps = sorted({t for line in table.published for t in line.steps})
+    rows: list[Sequence[str]] = [["method", "type", "architecture", "params, M", "ANN", *(f"T={t}" for t in steps)]]
+    for line in table.published:
+        known = dict(zip(line.steps, line.metric, strict=True))
+        figures = [known.get(t) for t in steps]
+        cells = ["" if x is None else f"{x:.2f}" for x in (line.ann, *figures)]
+        rows.append([line.method, line.type, line.arch, f"{line.params:g}", *cells])
+    return f"{columns(rows)}\n{table.metric} in percent, as published in the paper"

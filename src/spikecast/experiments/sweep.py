@@ -18,6 +18,7 @@ from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import Comparison
 from spikecast.measure.intervals import Interval
+from spikecast.measure.tasks import Metric
 from spikecast.page.plots import write_front
 from spikecast.text import columns
 
@@ -38,24 +39,29 @@ class Point:
     reported: float
     interval: Interval
 
-    def beats(self, other: Point) -> bool:
-        """At least as good in everything, and better in something."""
-        mine, theirs = ((-p.metric, p.energy, p.num_steps, p.slots) for p in (self, other))
+    def beats(self, other: Point, sign: int = 1) -> bool:
+        """At least as good in everything, and better in something; the sign is -1 where less of a metric is better."""
+        mine, theirs = ((-sign * p.metric, p.energy, p.num_steps, p.slots) for p in (self, other))
         return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All points of a comparison; `unmet` says why a goal has none."""
+    """All points of a comparison; `unmet` says why a goal has none, `how` the metric is read."""
 
     metric: str
     points: list[Point]
     unmet: dict[str, str] = field(default_factory=dict)
+    how: Metric = field(default_factory=Metric)
+
+    @property
+    def sign(self) -> int:
+        return 1 if self.how.more else -1
 
     @property
     def front(self) -> list[Point]:
         """The points that none beats, by energy."""
-        best = [p for p in self.points if not any(q.beats(p) for q in self.points)]
+        best = [p for p in self.points if not any(q.beats(p, self.sign) for q in self.points)]
         return sorted(best, key=lambda p: (p.energy, p.slots))
 
     def within(
@@ -71,28 +77,37 @@ class Sweep:
                 f"no setting stays within the budget; the least energy is {least.energy:.1%} of the ANN's "
                 f"({least.name}, T = {least.num_steps})"
             )
-        return min(fits, key=lambda p: (-p.metric, p.energy, p.slots))
+        return min(fits, key=lambda p: (-self.sign * p.metric, p.energy, p.slots))
 
     def table(self) -> str:
         """The front."""
         rows = [("setting", "T", "slots", self.metric, "energy over the ANN's")]
         for p in self.front:
-            rows.append((p.name, str(p.num_steps), str(p.slots), p.interval.text(p.reported), f"{p.energy:.1%}"))
+            rows.append((p.name, str(p.num_steps), str(p.slots), self.text(p), f"{p.energy:.1%}"))
         left_out = "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
         chosen = f"{len(self.front)} of {len(self.points)} settings are beaten by none on every other sample"
         return f"{columns(rows)}\n{chosen}; {self.metric} is of the rest, with 95 % intervals{left_out}"
 
+    def text(self, point: Point) -> str:
+        """What is reported of a point, with its interval."""
+        return point.interval.text(point.reported, self.how.unit)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
+        return {"metric": self.metric, "points": self.rows, "unmet": self.unmet}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every point, and whether none beats it."""
         front = set(self.front)
-        points = [{**dataclasses.asdict(p), "front": p in front} for p in self.points]
-        return {"metric": self.metric, "points": points, "unmet": self.unmet}
+        return [{**dataclasses.asdict(p), "front": p in front} for p in self.points]
 
     def write_plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw all points and the front, metric against energy, as SVG, PDF or PNG."""
-        front = [(100 * p.energy, 100 * p.reported, f"{p.name}, T = {p.num_steps}") for p in self.front]
-        others = [(100 * p.energy, 100 * p.reported) for p in self.points]
-        return write_front(others, front, path, f"{self.metric} (%)")
+        scale, word = (100, f"{self.metric} (%)") if self.how.unit else (1, self.metric)
+        front = [(100 * p.energy, scale * p.reported, f"{p.name}, T = {p.num_steps}") for p in self.front]
+        others = [(100 * p.energy, scale * p.reported) for p in self.points]
+        return write_front(others, front, path, word)
 
 
 def grid(base: Config, settings: Mapping[str, Sequence[Any]]) -> dict[str, Config]:
@@ -112,16 +127,17 @@ def grid(base: Config, settings: Mapping[str, Sequence[Any]]) -> dict[str, Confi
 
 def sweep_of(comparison: Comparison) -> Sweep:
     """Every step of every entry of a comparison is a point: the answer after t steps costs the energy up to t."""
-    points = []
+    points, how = [], Metric()
     for name, (_, evaluation) in comparison.entries.items():
         energy = evaluation.energy
         if energy is None:
             raise ConfigError("a sweep needs the energy; compare with costs")
         if energy.ratio is None:
             raise ConfigError(f"a sweep needs the energy over the ANN's: {energy.missing or 'it has no products'}")
+        how = evaluation.scores.task.metrics[comparison.metric]
         first, second = evaluation.scores.halves()
         chosen, reported = (half.steps()[comparison.metric] for half in (first, second))
         within = second.intervals()[comparison.metric]
         figures = zip(evaluation.slots, chosen, energy.ratio, reported, within, strict=True)
         points += [Point(name, t, *figure) for t, figure in enumerate(figures, 1)]
-    return Sweep(comparison.metric, points, comparison.unmet)
+    return Sweep(comparison.metric, points, comparison.unmet, how)

@@ -5,5 +5,20 @@ from spikecast.measure import intervals
 from spikecast.measure.agreement import Agreement, agreement
 from spikecast.measure.evaluate import Evaluation, Evaluator, evaluate
 from spikecast.measure.figures import Energy, energy
+from spikecast.measure.tasks import Metric, Task
+from spikecast.measure.tasks.own import OwnTask
 
-__all__ = ["Agreement", "Costs", "Energy", "Evaluation", "Evaluator", "agreement", "energy", "evaluate", "intervals"]
+__all__ = [
+    "Agreement",
+    "Costs",
+    "Energy",
+    "Evaluation",
+    "Evaluator",
+    "Metric",
+    "OwnTask",
+    "Task",
+    "agreement",
+    "energy",
+    "evaluate",
+    "intervals",
+]

@@ -19,6 +19,7 @@ from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
 from spikecast.text import columns
 
+BY_STEP = ("error", "own", "clipped", "silent", "firing", "of_clipped", "of_silent")
 MOST = 0.5  # of a site's own squared error: where it comes from, a remedy is due
 
 
@@ -65,6 +66,14 @@ class Agreement:
         same = "" if self.same_class is None else f"; same class {' '.join(f'{x:.1%}' for x in self.same_class)}"
         errors = " ".join(f"{x:.2%}" for x in self.output_error)
         return f"{columns(rows)}\n{self.samples} samples; error of the answer at each step {errors}{same}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each site and step."""
+        return [
+            {"site": s.site, "t": t + 1, **{name: values[t] for name, values in asdict(s).items() if name in BY_STEP}}
+            for s in self.sites
+            for t in range(len(s.error))
+        ]
 
     def explain(self, most: int = 5) -> list[str]:
         """The sites that lose most by themselves after the last step, and what would help each."""

@@ -73,14 +73,16 @@ class Evaluation:
         costs = [] if self.energy is None else ["energy", "of the ANN's", "spikes per neuron"]
         rows: list[Sequence[str]] = [["t", "slots", *names, *extra, *costs]]
         for t, slots in enumerate(self.slots):
-            row = [str(t + 1), str(slots), self.text(t), *(f"{self.steps[name][t]:.2%}" for name in names[1:])]
+            row = [str(t + 1), str(slots), self.text(t)]
+            row += [self.scores.task.metrics[name].text(self.steps[name][t]) for name in names[1:]]
             row += [] if self.agreement is None else [self.intervals["agreement"][t].text(self.agreement[t])]
             if self.energy is not None:
                 e = self.energy
                 row += [si(e.snn[t], "J"), e.ratio_text(t + 1), f"{e.spikes_per_neuron[t]:.3f}"]
             rows.append(row)
         if self.ann is not None:
-            ann = ["ANN", "", *(f"{self.ann[name]:.2%}" for name in names), *("" for _ in extra)]
+            figures = (metric.text(self.ann[name]) for name, metric in self.scores.task.metrics.items())
+            ann = ["ANN", "", *figures, *("" for _ in extra)]
             rows.append([*ann, *([] if self.energy is None else [self.energy.ann_text, "", ""])])
         notes = [f"{self.samples} samples, 95 % intervals"]
         if self.ann is not None:
@@ -89,17 +91,37 @@ class Evaluation:
             notes += filter(None, [f"energy per sample, costs: {self.energy.costs_name}", self.energy.missing])
         return f"{columns(rows)}\n{'; '.join(notes)}"
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each step with every figure, its interval, and its distance from the ANN's."""
+        found = []
+        for t, slots in enumerate(self.slots):
+            row: dict[str, Any] = {"t": t + 1, "slots": slots}
+            for name, values in self.steps.items():
+                row |= {name: values[t], **_ends(name, self.intervals[name][t])}
+                if self.ann is not None and self.less_ann is not None:
+                    less = f"{name} less the ANN's"
+                    row |= {f"{name} of the ANN": self.ann[name], less: values[t] - self.ann[name]}
+                    row |= _ends(less, self.less_ann[name][t])
+            if self.agreement is not None:
+                row |= {"agreement": self.agreement[t], **_ends("agreement", self.intervals["agreement"][t])}
+            if self.energy is not None:
+                ratio = None if self.energy.ratio is None else self.energy.ratio[t]
+                row |= {"joules": self.energy.snn[t], "energy over the ANN's": ratio}
+            found.append({**row, "samples": self.samples})
+        return found
+
     def text(self, t: int) -> str:
         """The first figure after step t + 1, with its interval."""
-        name = next(iter(self.steps))
-        return self.intervals[name][t].text(self.steps[name][t])
+        name, metric = next(iter(self.scores.task.metrics.items()))
+        return self.intervals[name][t].text(self.steps[name][t], metric.unit)
 
     def less_text(self) -> str:
         """The first figure after the last step less the ANN's on the same samples, with its interval."""
         if self.ann is None or self.less_ann is None:
             return ""
-        name = next(iter(self.steps))
-        return self.less_ann[name][-1].text(self.steps[name][-1] - self.ann[name], "points")
+        name, metric = next(iter(self.scores.task.metrics.items()))
+        less = self.steps[name][-1] - self.ann[name]
+        return self.less_ann[name][-1].text(less, "points" if metric.unit == "%" else "")
 
 
 class Evaluator:
@@ -193,13 +215,17 @@ def evaluate(
 ) -> Evaluation:
     """Run batches of (input, target) and score the answer after each step; with the `model`, beside it.
 
-    `task` is "classification", "detection", "segmentation" or your own `Task`; `costs` price the operations (None
-    leaves energy out); `inputs` and `targets` pick those out of a batch.
+    `task` is the name of one, an `OwnTask`, or any other `Task`; `costs` price the operations (None leaves energy out);
+    `inputs` and `targets` pick those out of a batch.
     """
     evaluator = Evaluator(
         network, task, model=model, costs=costs, num_steps=num_steps, inputs=inputs, targets=targets
     )  # fmt: skip
     return evaluator.result([evaluator.measure(i, batch) for i, batch in enumerate(data)])
+
+
+def _ends(name: str, interval: Interval) -> dict[str, float]:
+    return {f"{name} from": interval.low, f"{name} to": interval.high}
 
 
 def _target(batch: Any) -> Any:

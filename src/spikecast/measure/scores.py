@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,8 @@ from spikecast.measure.intervals import Interval, bootstrap, paired_bootstrap, p
 from spikecast.measure.tasks import Task
 
 DRAWS = 400  # of agreement, where it is not a share of samples
-ALL = Interval(0.0, 1.0)  # one sample cannot be drawn anew: nothing is known
+# One sample cannot be drawn anew, so nothing is known: of a share, and of a number (inf has no word in JSON).
+ALL, LARGEST = Interval(0.0, 1.0), sys.float_info.max
 Pair = tuple[float, float]
 
 
@@ -83,7 +85,7 @@ class Scores:
         if self.task.draws == 0:
             return share(sum(note[metric] for note in notes), len(notes))
         if len(notes) < 2:
-            return ALL
+            return ALL if self._is_share(metric) else Interval(0.0, LARGEST)
         return bootstrap(lambda drawn: self._figure(metric, drawn), notes, draws=self.task.draws)
 
     def _difference(self, metric: int, first: list[Any], second: list[Any]) -> Interval:
@@ -91,11 +93,14 @@ class Scores:
             ours, theirs = (torch.tensor([bool(note[metric]) for note in notes]) for notes in (first, second))
             return paired_share(ours, theirs).interval
         if len(first) < 2:
-            return Interval(-1.0, 1.0)
+            return Interval(-1.0, 1.0) if self._is_share(metric) else Interval(-LARGEST, LARGEST)
         return paired_bootstrap(lambda drawn: self._figure(metric, drawn), first, second, draws=self.task.draws)
 
+    def _is_share(self, metric: int) -> bool:
+        return list(self.task.metrics.values())[metric].unit == "%"
+
     def _figure(self, metric: int, notes: Sequence[Any]) -> float:
-        return self.task.result(notes)[self.task.metrics[metric]]
+        return self.task.result(notes)[list(self.task.metrics)[metric]]
 
 
 def _part(pairs: Sequence[Pair]) -> float:

@@ -16,7 +16,7 @@ from torch import nn
 from spikecast._version import __version__
 from spikecast.batches import Call, InputFunction, first_samples, one_sample, samples_in
 from spikecast.costs import COSTS
-from spikecast.errors import DataError
+from spikecast.errors import ConfigError, DataError
 from spikecast.measure.agreement import agreement
 from spikecast.measure.evaluate import Evaluation, Evaluator, Record
 from spikecast.measure.tasks import Task, task_named
@@ -55,6 +55,9 @@ def build(
     """
     if not snns:
         raise DataError("snns is empty; give at least one converted network by a name, as in {'differential': snn}")
+    metric, how = next(iter(task_named(task).metrics.items()))
+    if how.unit != "%":
+        raise ConfigError(f"a report shows shares, and {metric} is none; measure.evaluate shows it step by step")
     given = {"model": model, "inputs": inputs, "targets": targets}
     jobs = [_Job(name, snn, task, to_pixels, **given) for name, snn in snns.items()]
     axis = jobs[0].snn.batch_axis
@@ -76,7 +79,7 @@ def build(
     return ReportData(
         title=title or type(model).__name__,
         task=jobs[0].evaluator.name if not jobs[0].watched else "classification",
-        metric=task_named(task).metrics[0],
+        metric=metric,
         samples=samples,
         layer_samples=samples_in(first, axis),
         ann=evaluated[0].ann,

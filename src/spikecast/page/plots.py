@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spikecast.costs import COSTS
 from spikecast.errors import ConfigError, MissingExtraError
-from spikecast.page.data import NetworkData, ReportData
+from spikecast.measure.agreement import Agreement
+from spikecast.measure.evaluate import Evaluation
+from spikecast.page.data import ReportData
 from spikecast.storage.files import write_whole
 
 FORMATS = ("svg", "pdf", "png")
+NO_PLOTS = "plots need matplotlib; install it with: pip install 'spikecast[report]'"
 # The colours of the page, and a mark each, so that a black-and-white print still tells the curves apart.
 COLOURS = ("#1f5fbf", "#b4470b", "#1b7a48", "#7a3fb5", "#a3245f", "#0f7285", "#7a5c00", "#4b5563")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -31,11 +36,120 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Curve:
+    """A figure after each step, its intervals, the energy over the ANN's, and the pulse slots up to each step."""
+
+    name: str
+    values: Sequence[float]
+    slots: Sequence[int]
+    ratio: Sequence[float] | None = None
+    intervals: Sequence[tuple[float, float]] | None = None
+
+    @property
+    def label(self) -> str:
+        """The name; where a step has several pulse slots, how many."""
+        return self.name if self.slots[0] == 1 else f"{self.name}, {self.slots[0]} slots a step"
+
+
+def curve_of(name: str, evaluation: Evaluation) -> Curve:
+    """The first figure of an evaluation."""
+    metric = next(iter(evaluation.steps))
+    ratio = None if evaluation.energy is None else evaluation.energy.ratio
+    return Curve(name, evaluation.steps[metric], evaluation.slots, ratio, evaluation.intervals[metric])
+
+
 def write_plots(report: ReportData, path: str | os.PathLike[str], *, costs: str = "paper") -> Path:
-    """Write the curves as SVG, PDF or PNG, as the file's name says; `costs` price the energy."""
+    """Write the curves of a report as SVG, PDF or PNG, as the file's name says; `costs` price the energy."""
     if costs not in COSTS:
         raise ConfigError(f"costs={costs!r} is not one of {', '.join(COSTS)}; give one of them")
-    return _write(path, lambda figure: _draw(figure, report, costs))
+    metric = report.metric
+    curves = [Curve(n.name, n.steps[metric], n.slots, n.energy[costs]["ratio"]) for n in report.networks]
+    return write_curves(curves, path, metric, ann=report.ann[metric], costs=costs)
+
+
+def write_evaluations(
+    evaluations: Mapping[str, Evaluation], path: str | os.PathLike[str], *, costs: str = "paper"
+) -> Path:
+    """Write the first figure of several evaluations of one model, by name, with the bands of their intervals."""
+    first = next(iter(evaluations.values()))
+    name, metric = next(iter(first.scores.task.metrics.items()))
+    curves = [curve_of(each, evaluation) for each, evaluation in evaluations.items()]
+    ann = None if first.ann is None else first.ann[name]
+    return write_curves(curves, path, name, ann=ann, costs=costs, is_share=metric.unit == "%")
+
+
+def write_curves(
+    curves: Sequence[Curve],
+    path: str | os.PathLike[str],
+    metric: str,
+    *,
+    ann: float | None = None,
+    costs: str = "paper",
+    is_share: bool = True,
+) -> Path:
+    """Write a figure against time and against energy, and the ANN's as a line."""
+    scale, word = (100, f"{metric} (%)") if is_share else (1, metric)
+
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2, sharey=True)
+        for i, curve in enumerate(curves):
+            _add(left, curve, range(1, len(curve.values) + 1), scale, i)
+            if curve.ratio is not None:
+                _add(right, curve, [100 * x for x in curve.ratio], scale, i)
+        if ann is not None:
+            for axes in (left, right):
+                axes.axhline(scale * ann, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)), label="ANN")
+        left.set_xlabel("time-steps")
+        left.xaxis.get_major_locator().set_params(integer=True)
+        left.set_ylabel(word)
+        right.set_xlabel(f"energy, % of the ANN's ({costs} costs)")
+        left.legend(loc="best")
+
+    return _write(path, draw)
+
+
+def _add(axes: Any, curve: Curve, places: Sequence[float], scale: float, number: int) -> None:
+    """One curve with its band."""
+    colour = COLOURS[number % len(COLOURS)]
+    look = {"color": colour, "marker": MARKS[number % len(MARKS)], "label": curve.label}
+    axes.plot(places, [scale * x for x in curve.values], **look)
+    if curve.intervals is None:
+        return
+    low, high = zip(*curve.intervals, strict=True)
+    band = ([scale * x for x in low], [scale * x for x in high])
+    if len(places) > 1:
+        axes.fill_between(places, *band, color=colour, alpha=0.12, linewidth=0)
+    else:
+        axes.vlines(places, *band, color=colour, linewidth=0.8)
+
+
+def write_layers(agreement: Agreement, path: str | os.PathLike[str]) -> Path:
+    """Write the error of each layer of neurons after the last step, and how many of them fire in it."""
+    sites = agreement.sites
+
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        places = range(1, len(sites) + 1)
+        left.plot(places, [100 * s.error[-1] for s in sites], color=COLOURS[0], marker="o", label="in all")
+        left.plot(places, [100 * s.own[-1] for s in sites], color=COLOURS[1], marker="s", label="of its own")
+        left.set_ylabel("error (%)")
+        left.legend(loc="best")
+        right.bar(places, [100 * s.firing[-1] for s in sites], color=COLOURS[0])
+        right.set_ylabel("neurons that fire (%)")
+        for axes in (left, right):
+            axes.set_xlabel("layer of neurons")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+
+    return _write(path, draw)
+
+
+def check_plot(path: str | os.PathLike[str] | None) -> None:
+    """Refuse a name that nothing is drawn to, and say what is missing to draw: before the work, not after."""
+    if path is not None:
+        format_of(path)
+        if importlib.util.find_spec("matplotlib") is None:
+            raise MissingExtraError(NO_PLOTS)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -73,7 +187,7 @@ def _write(path: str | os.PathLike[str], draw: Callable[[Any], None]) -> Path:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("plots need matplotlib; install it with: pip install 'spikecast[report]'") from error
+        raise MissingExtraError(NO_PLOTS) from error
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(6.9, 2.6), layout="constrained")
         draw(figure)
@@ -81,26 +195,3 @@ def _write(path: str | os.PathLike[str], draw: Callable[[Any], None]) -> Path:
         date = {"svg": "Date", "pdf": "CreationDate"}.get(kind)
         figure.savefig(out, format=kind, dpi=300, metadata={date: None} if date else None)
     return write_whole(path, out.getvalue())
-
-
-def _draw(figure: Any, report: ReportData, costs: str) -> None:
-    left, right = figure.subplots(1, 2, sharey=True)
-    for i, network in enumerate(report.networks):
-        values = [100 * x for x in network.steps[report.metric]]
-        look = {"color": COLOURS[i % len(COLOURS)], "marker": MARKS[i % len(MARKS)], "label": _label(network)}
-        left.plot(range(1, len(values) + 1), values, **look)
-        ratio = network.energy[costs]["ratio"]
-        if ratio is not None:
-            right.plot([100 * x for x in ratio], values, **look)
-    for axes in (left, right):
-        axes.axhline(100 * report.ann[report.metric], color="0.35", linewidth=0.8, linestyle=(0, (4, 3)), label="ANN")
-    left.set_xlabel("time-steps")
-    left.xaxis.get_major_locator().set_params(integer=True)
-    left.set_ylabel(f"{report.metric} (%)")
-    right.set_xlabel(f"energy, % of the ANN's ({costs} costs)")
-    left.legend(loc="lower right")
-
-
-def _label(network: NetworkData) -> str:
-    """The name of a network; where a step has several pulse slots, how many."""
-    return network.name if network.slots[0] == 1 else f"{network.name}, {network.slots[0]} slots a step"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
+from spikecast.sources.classes import class_numbers
 from spikecast.sources.digits import digits
 from spikecast.sources.images import Preparation, read_classes, read_pixels
 from spikecast.sources.limit import Limited, spread
@@ -25,7 +26,10 @@ Item = tuple[Tensor, Any]
 
 @dataclass
 class Data:
-    """Batches of (images, targets) in a fixed order. What cannot be read is refused, or skipped and noted."""
+    """Batches of (images, targets) in a fixed order. What cannot be read is refused, or skipped and noted.
+
+    `numbers` are the model's class numbers of the targets, where they are not the same.
+    """
 
     task: str
     items: Sequence[Callable[[], Item]]
@@ -33,6 +37,7 @@ class Data:
     skip_corrupt: bool = False
     classes: Sequence[str] = ()
     skipped: list[str] = field(default_factory=list)
+    numbers: Sequence[int] | None = None
 
     def __len__(self) -> int:
         """Images, those that will turn out to be corrupt included."""
@@ -56,7 +61,17 @@ class Data:
         images, targets = [image for image, _ in found], [target for _, target in found]
         if self.task == "detection":  # images of different sizes
             return images, targets
+        if self.numbers is not None:
+            targets = [self.numbers[target] for target in targets]
         return torch.stack(images), torch.stack(targets) if isinstance(targets[0], Tensor) else torch.tensor(targets)
+
+    def for_outputs(self, outputs: int, class_map: Path | None = None) -> Data:
+        """The same with targets that are classes of a model with so many outputs."""
+        numbers = class_numbers(self.classes, outputs, class_map)
+        names = [str(i) for i in range(outputs)]
+        for number, name in zip(numbers, self.classes, strict=True):
+            names[number] = name
+        return replace(self, numbers=numbers, classes=names)
 
 
 def open_data(
@@ -134,7 +149,7 @@ def imagenet(folder: Path, prepare: Preparation, split: str) -> Source:
     task, items, classes = image_folder(folder, prepare, split)
     if len(classes) != 1000:
         raise DataError(
-            f"{folder} has {len(classes)} classes, ImageNet 1000; take imagefolder:DIR for a set of your own"
+            f"{folder} has {len(classes)} classes, ImageNet 1000; take imagefolder:DIR for a part of it or your own"
         )
     return task, items, classes
 

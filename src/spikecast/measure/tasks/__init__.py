@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 from spikecast.errors import ConfigError
+
+
+class Metric(NamedTuple):
+    """How a figure is read: a share in "%" or a number "", and whether more of it is better."""
+
+    unit: Literal["%", ""] = "%"
+    more: bool = True
+
+    def text(self, value: float, digits: int = 2) -> str:
+        """The figure as tables show it."""
+        return f"{value:.{digits}%}" if self.unit else f"{value:.{digits + 2}g}"
 
 
 class Task(Protocol):
     """Scores answers: notes of all samples, in their order, give the result."""
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the figures in a result, the most important one first."""
+    def metrics(self) -> Mapping[str, Metric]:
+        """The figures in a result by name, the most important one first."""
 
     @property
     def draws(self) -> int:
@@ -47,10 +58,24 @@ def _detection() -> Task:
     return Detection()
 
 
+def _language() -> Task:
+    from spikecast.measure.tasks.language import Language
+
+    return Language()
+
+
+def _reconstruction() -> Task:
+    from spikecast.measure.tasks.reconstruct import Reconstruction
+
+    return Reconstruction()
+
+
 TASKS: dict[str, Callable[[], Task]] = {
     "classification": _classification,
     "segmentation": _segmentation,
     "detection": _detection,
+    "language": _language,
+    "reconstruction": _reconstruction,
 }
 
 

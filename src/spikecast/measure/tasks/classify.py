@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
 from spikecast.graph.structure import flatten
+from spikecast.measure.tasks import Metric
 
 
 class Classification:
     """Top-1 and top-5 of scores [B, C] against class numbers [B]."""
 
-    metrics = ("top1", "top5")
+    metrics: ClassVar = {"top1": Metric(), "top5": Metric()}
     draws = 0
 
     def notes(self, answer: Any, target: Any) -> list[Any]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from spikecast.errors import DataError, MissingExtraError
+from spikecast.measure.tasks import Metric
 
 
 class Detection:
     """A list of {"boxes", "scores", "labels"} per image against a list of {"boxes", "labels"}; boxes are x, y, x, y."""
 
-    metrics = ("map", "map50")
+    metrics: ClassVar = {"map": Metric(), "map50": Metric()}
     draws = 40  # each is a mean average precision of all images
 
     def notes(self, answer: Any, target: Any) -> list[Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from spikecast.errors import DataError
+from spikecast.measure.tasks import Metric
 
 IGNORED = 255  # pixels without a class, as Pascal VOC marks borders
 
@@ -17,7 +18,7 @@ IGNORED = 255  # pixels without a class, as Pascal VOC marks borders
 class Segmentation:
     """Scores [B, C, H, W] (or a dict with them under "out") against class numbers [B, H, W]."""
 
-    metrics = ("miou", "pixels")
+    metrics: ClassVar = {"miou": Metric(), "pixels": Metric()}
     draws = 400
 
     def notes(self, answer: Any, target: Any) -> list[Any]:
