@@ -188,8 +188,9 @@ def test_filled() -> None:
 
 def test_methods() -> None:
     rectifier, identity = site(), site(lower=-math.inf)
-    few, many = Config(num_levels=3), Config(num_levels=4)
+    few, many = Config(num_levels=3, burst=1), Config(num_levels=4)
     assert method_of(rectifier, few) == "iteration"
+    assert method_of(rectifier, Config(num_levels=3, burst=2)) == "search"
     assert method_of(identity, few) == method_of(rectifier, many) == method_of(identity, many) == "search"
     assert method_of(rectifier, Config(threshold_scale=2.0)) == "quantile"
     for method in ("iteration", "iteration_paper"):  # made for a ReLU

@@ -24,7 +24,7 @@ def method_of(site: Site, config: Config) -> Method:
         return "quantile"
     if config.thresholds != "auto":
         return config.thresholds
-    if site.is_rectifier and config.num_levels < 4:
+    if site.is_rectifier and config.num_levels < 4 and config.burst == 1:
         return "iteration"
     return "search" if config.threshold_scale == 1.0 else "quantile"
 
