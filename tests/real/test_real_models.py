@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spikecast import Config
+from spikecast.measure.intervals import paired_share
 
 Measure = Callable[..., Any]
 
@@ -42,8 +43,8 @@ def test_resnet20_reaches_the_ann(measured: Measure) -> None:
 def test_differential_beats_rate_with_fewer_spikes(measured: Measure, name: str, images: int, num_steps: int) -> None:
     """The paper's main claim, at equal T and levels, each coding with the thresholds that `auto` finds for it.
 
-    Accuracy may tie at a step: a few hundred images. Where answers agree with the ANN's all but always in both codings,
-    they differ by chance, and the error of the scores decides.
+    Accuracy may tie at a step, and be less by chance: of 96 images three more or fewer say nothing. Where answers agree
+    with the ANN's all but always in both codings, they differ by chance, and the error of the scores decides.
     """
     levels = 8 if name == "ViT-Tiny" else 4
     found = {
@@ -56,7 +57,8 @@ def test_differential_beats_rate_with_fewer_spikes(measured: Measure, name: str,
         for coding in ("differential", "rate")
     }
     late = range(1, num_steps)
-    assert min(found["differential"].accuracy[t] - found["rate"].accuracy[t] for t in late) > -0.02
+    for t in late:
+        assert paired_share(found["differential"].right[t], found["rate"].right[t]).interval.high > 0
     ahead = [found["differential"].agreement[t] - found["rate"].agreement[t] for t in late]
     if min(found["rate"].agreement[1:]) > 0.97:
         assert all(found["differential"].error[t] < found["rate"].error[t] for t in late)
