@@ -149,8 +149,8 @@ def test_reproduce_prints_published_beside_measured(home: Path, cli) -> None:
     assert "70.07" in done.out
     assert "71.31" not in done.out  # T = 8
     assert [line.split()[-2:] for line in done.out.splitlines()[1:3]] == [["random", "weights"]] * 2
-    assert "1 rows of table 'cnn', 4 steps of each image in all" in done.err
-    assert "resnet18: 1 rows, 3 images, about" in done.err
+    assert "rows of table 'cnn': 1, with 4 steps of each image in all" in done.err
+    assert "resnet18, rows: 1; 3 images, about" in done.err
     rows = list(csv.DictReader((home / "cnn.csv").read_text().splitlines()))
     assert [row["weights"] for row in rows] == ["random"] * 2
     assert (rows[0]["model"], rows[0]["n"], rows[0]["T"], rows[0]["published"]) == ("resnet18", "4", "2", "61.45")

@@ -74,17 +74,15 @@ def command(
     known = data.data.partition(":")[0] in SOURCES
     place = data.data if known else f"{chosen.dataset}:{data.data}"
     opened: dict[str, Job] = {}
-    longest = {
-        row: row.config().num_steps if max_steps is None else min(row.config().num_steps, max_steps) for row in rows
-    }
-    common.note(f"{len(rows)} rows of table {name!r}, {sum(longest.values())} steps of each image in all")
+    total = sum(steps_of(row, max_steps) for row in rows)
+    common.note(f"rows of table {name!r}: {len(rows)}, with {total} steps of each image in all")
 
     def evaluate(row: Row, config: Config) -> Evaluation:
         if row.model not in opened:
             parts = {**vars(weights), **vars(data), **vars(machine), "data": place}
             job = opened[row.model] = open_job(JobOptions(model=MODELS[row.model].spec, **parts))
             own = [steps_of(other, max_steps) for other in rows if other.model == row.model]
-            common.note(f"{row.model}: {len(own)} rows, {job.expected(sum(own))}")
+            common.note(f"{row.model}, rows: {len(own)}; {job.expected(sum(own))}")
         label = f"{row.model} n={row.num_levels} {row.coding} {row.thresholds} x{row.threshold_scale:g}"
         return opened[row.model].evaluate(config, measured, steps=steps_of(row, max_steps), label=label)
 

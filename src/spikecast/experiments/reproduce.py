@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +10,7 @@ from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.measure.evaluate import Evaluation
 from spikecast.paper import Row, Table
-from spikecast.text import columns
+from spikecast.text import columns, comma_separated
 
 HEAD = ("model", "n", "coding", "thresholds", "c", "T", "published", "measured", "energy published", "energy measured")
 RANDOM = "random weights: the figures say nothing of the method"
@@ -61,22 +59,20 @@ class Reproduction:
         rows = [(*HEAD, *marks[0]), *((*c.texts(), *marks[1]) for c in self.cells)]
         return "\n".join([columns(rows), note, *lines, *([RANDOM] if self.is_random else [])])
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The cells in full precision; each says whether the weights were trained."""
+        weights = "random" if self.is_random else "trained"
+        return [{**dict(zip(HEAD, c.fields(), strict=True)), "weights": weights} for c in self.cells]
+
     def to_csv(self) -> str:
         """The same as comma-separated values."""
-        out = io.StringIO()
-        writer = csv.writer(out)
-        writer.writerow((*HEAD, "weights"))
-        writer.writerows((*c.fields(), self.weights) for c in self.cells)
-        return out.getvalue()
-
-    @property
-    def weights(self) -> str:
-        return "random" if self.is_random else "trained"
+        return comma_separated(self.rows)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
-        cells = [{**dict(zip(HEAD, c.fields(), strict=True)), "weights": self.weights} for c in self.cells]
-        return {"table": self.name, "metric": self.metric, "samples": self.samples, "anns": self.anns, "cells": cells}
+        figures = {"metric": self.metric, "samples": self.samples, "anns": self.anns}
+        return {"table": self.name, **figures, "cells": self.rows}
 
 
 def chosen_rows(
