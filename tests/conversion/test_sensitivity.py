@@ -8,7 +8,7 @@ from torch import nn
 
 import spikecast
 from spikecast import Config
-from spikecast.conversion.sensitivity import Sensitivities, divergence, drawn_score
+from spikecast.conversion.sensitivity import Sensitivities, divergence, drawn_score, together
 from spikecast.graph.execute.observer import Neurons
 
 QUICK = Config(num_steps=1, thresholds="quantile")
@@ -41,6 +41,41 @@ def test_it_foretells_the_divergence(answer) -> None:
     answers = snn.analog_with(((x,), {}), Neurons(lambda site, steps: snn.exact(site, steps) + noise))
     foretold = 0.5 * float((weights * noise.square().mean(0)).sum())
     assert divergence([answers], [model(x)], answer) == pytest.approx(foretold, rel=0.1)
+
+
+def test_errors_that_go_together_count_as_they_do() -> None:
+    torch.manual_seed(0)
+    assert together(torch.full((32, 6, 5), 0.1), 32, 0) == pytest.approx(30)  # all in one direction
+    assert together(torch.randn(4000, 50), 4000, 0) == pytest.approx(1, abs=0.1)
+    assert together(torch.full((10, 32), 0.1), 32, 1) == pytest.approx(10)  # the batch second
+    assert together(torch.full((96, 5), 0.1), 32, 0) == pytest.approx(15)  # three heads of each sample
+
+
+def test_errors_count_one_by_one_unless_they_surely_go_together() -> None:
+    assert together(torch.tensor([1.0, -1.0]).repeat(32, 5), 32, 0) == 1  # they cancel here, perhaps not elsewhere
+    once = torch.zeros(32, 10)
+    once[0] = 1  # in one sample of 32 only
+    once[1:, 0] = 1
+    assert together(once, 32, 0) == 1
+    assert together(torch.full((32, 100), 0.1), 32, 0) == 50
+    assert together(torch.ones(1, 5), 1, 0) == together(torch.zeros(4, 5), 4, 0) == 1
+    assert together(torch.ones(5, 5), 4, 0) == 1  # rows that belong to no sample
+
+
+def test_a_shift_of_all_activations_is_foretold_only_together() -> None:
+    model, snn, x = network()
+    found = Sensitivities.of_network(snn, ((x,), {}), "values")
+    site = snn.sites["1"]
+    with torch.no_grad():
+        gradient = found.gradients["1"].double()
+    shift = 0.02 * gradient.mean(0).sign().expand(len(x), 8)  # each channel the same way in all samples
+    answers = snn.analog_with(((x,), {}), Neurons(lambda name, steps: snn.exact(name, steps) + shift))
+    true = divergence([answers], [model(x)], "values")
+    alone = 0.5 * float((found.by_site["1"] * shift[0].square()).sum())
+    found.weigh(site, shift)
+    foretold = 0.5 * float((found.by_site["1"] * shift[0].square()).sum())
+    assert abs(foretold - true) < abs(alone - true)
+    assert "1" not in found.gradients  # they are not kept longer than needed
 
 
 def test_rows_of_a_sample_are_averaged() -> None:

@@ -87,13 +87,16 @@ class Tables(Observer):
         own, neuron, start = self.network.sites[site], self.network.neurons[site], self.thresholds[site]
         trial = _trials(self.network, own, steps, start, FEW)
         trials = [trial(replace(neuron, num_levels=n, burst=burst)) for n, burst in OPTIONS]
+        sent = encode(steps, scaled(start, trial(neuron).error, tie=0.0), neuron).estimates
+        exact = own.exact(steps[-1])
+        self.weights.weigh(own, sent[-1] - exact)
         entries = steps[0].numel() / max(start.numel(), 1) / self.samples
-        weight = self.weights.of(site, own.exact(steps[-1]), start.numel())
+        weight = self.weights.of(site, exact, start.numel())
         self.tables[site] = Table(
             torch.stack([0.5 * entries * weight * each.error for each in trials]),
             torch.stack([entries * each.pulses for each in trials]),
         )
-        return encode(steps, scaled(start, trial(neuron).error, tie=0.0), neuron).estimates
+        return sent
 
 
 @dataclass

@@ -1,16 +1,20 @@
 """How much the answer suffers from an error of each channel: one backward pass of the ANN, no weight is changed.
 
-The sensitivity w of a channel is the mean of (∂L/∂a)² over its entries. For scores of classes L is the log-probability
-of a class drawn from the ANN's own softmax; then ½·Σ w·error² is the divergence of the answers in nats, to second order
-and for errors that do not go together. For any other answer L is its product with random signs, over its size; then the
-same sum is the relative squared error of the answer.
+The sensitivity w of a channel is the mean of (∂L/∂a)² over its entries. For scores of classes L is the sum of all
+√p·log p with random signs, p being the ANN's own probabilities; then ½·Σ w·error² is the divergence of the answers in
+nats, to second order and for errors that do not go together. For any other answer L is its product with random signs,
+over its size; then the same sum is the relative squared error of the answer.
+
+Errors of one site do go together, as those of the smallest values, which are all lost. What the answer suffers from all
+of them is ½·(Σ ∂L/∂a·error)² in the mean; how much more that is than ½·Σ (∂L/∂a·error)² is measured with the errors of
+the site's own neurons (`together`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -30,10 +34,14 @@ Answer = Literal["logits", "values"]
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """w of every channel of every site; empty where there are none, and relative errors count instead."""
+    """w of every channel of every site; empty where there are none, and relative errors count instead.
 
-    by_site: Mapping[str, Tensor]
+    `gradients` are kept until the errors of their site are known.
+    """
+
+    by_site: dict[str, Tensor]
     samples: int
+    gradients: dict[str, Tensor] = field(default_factory=dict)
 
     def of(self, site: str, sent: Tensor, channels: int) -> Tensor:
         """Of the channels of a site that sends this; without gradients, what makes errors relative to the layer."""
@@ -42,18 +50,25 @@ class Sensitivities:
         power = float(sent.double().square().sum()) / self.samples
         return torch.full((channels,), 2 / max(power, 1e-30), dtype=torch.float64, device=sent.device)
 
+    def weigh(self, site: Site, error: Tensor) -> None:
+        """Count the errors of a site as they go together, once it is known what its neurons leave."""
+        gradient = self.gradients.pop(site.name, None)
+        if gradient is not None:
+            self.by_site[site.name] *= together(gradient * error, self.samples, site.meta.batch_axis or 0)
+
     @classmethod
     def of_network(cls, network: Network, call: Call, answer: Answer) -> Sensitivities:
         """From one backward pass; where that is not possible, none, and the network's report says so."""
         by_site: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
         if "" not in network.networks:
             network.add_note("errors of all layers count alike: a network by region is not differentiated")
         else:
             try:
-                by_site = _from_gradients(network.networks[""], call, answer, network.config.seed)
+                by_site, gradients = _from_gradients(network.networks[""], call, answer, network.config.seed)
             except RuntimeError as error:
                 network.add_note(f"errors of all layers count alike: no gradients ({first_line(error)})")
-        return cls(by_site, samples_in(call, network.batch_axis))
+        return cls(by_site, samples_in(call, network.batch_axis), gradients)
 
 
 class _Noted(Observer):
@@ -71,7 +86,23 @@ class _Noted(Observer):
         return sent
 
 
-def _from_gradients(network: SpikingNetwork, call: Call, answer: Answer, seed: int) -> dict[str, Tensor]:
+def together(parts: Tensor, samples: int, batch_axis: int) -> float:
+    """How much more errors harm together than one by one, given each one's part in the answer's error.
+
+    A mean over few samples: it counts where it is more than a standard error above 1, and up to 50.
+    """
+    rows = parts.movedim(batch_axis, 0).double()
+    if samples < 2 or len(rows) % samples:
+        return 1.0
+    rows = rows.reshape(samples, -1)  # heads may lie in the batch
+    squares, apart = rows.sum(1).square(), float(rows.square().sum(1).mean())
+    mean, error = float(squares.mean()), float(squares.std()) / math.sqrt(samples)
+    return min(mean / apart, 50.0) if mean - error > apart else 1.0
+
+
+def _from_gradients(
+    network: SpikingNetwork, call: Call, answer: Answer, seed: int
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     plan, tensors = network.prepare_call(*call)
     noted = _Noted(network.sites)
     with torch.enable_grad():
@@ -86,17 +117,17 @@ def _from_gradients(network: SpikingNetwork, call: Call, answer: Answer, seed: i
         assert own is not None
         axes = channel_axes(network.sites[name], own.granularity)
         by_site[name] = by_channel(gradient[0], axes).double().square().mean(1)
-    return by_site
+    return by_site, {name: gradient[0].bfloat16() for name, gradient in zip(noted.sent, gradients, strict=True)}
 
 
 def drawn_score(outputs: Sequence[Tensor], answer: Answer, samples: int, seed: int) -> Tensor:
-    """L of all samples, summed: a class drawn for each row of scores, or a sign for each number."""
+    """L of all samples, summed: signs for the classes of each row of scores, or for each number."""
     generator = torch.Generator().manual_seed(seed)
     if answer == "logits":
         logs = [x.log_softmax(-1).flatten(0, -2) for x in outputs]
-        drawn = [torch.multinomial(x.detach().exp().cpu(), 1, generator=generator).to(x.device) for x in logs]
+        signs = [torch.randint(0, 2, x.shape, generator=generator).to(x) * 2 - 1 for x in logs]
         rows = sum(len(x) for x in logs) / samples  # of a sample: their divergences are averaged
-        score = torch.stack([x.gather(1, y).sum() for x, y in zip(logs, drawn, strict=True)]).sum()
+        score = torch.stack([(x * x.detach().div(2).exp() * v).sum() for x, v in zip(logs, signs, strict=True)]).sum()
         return score / math.sqrt(rows)
     power = sum(float(x.detach().double().square().sum()) for x in outputs) / samples
     signs = [torch.randint(0, 2, x.shape, generator=generator).to(x) * 2 - 1 for x in outputs]
