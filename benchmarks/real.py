@@ -6,7 +6,7 @@ import importlib.util
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -63,7 +63,7 @@ def _classes(answers: Tensor, reference: Tensor, truth: Tensor) -> list[Note]:
     said, own = answers.argmax(-1), reference.argmax(-1)
     p, q = answers.double().log_softmax(-1), reference.double().log_softmax(-1)
     nats = (q.exp() * (q - p)).sum(-1)
-    return torch.stack([(said == truth).double(), (said == own).double(), nats], 1).tolist()  # type: ignore[no-any-return]
+    return torch.stack([(said == truth).double(), (said == own).double(), nats], 1).tolist()
 
 
 def _masks(answers: Tensor, _reference: Tensor, truth: Tensor) -> list[Note]:
@@ -83,11 +83,11 @@ def _boxes(answers: Tensor, _reference: Tensor, truth: Sequence[Any]) -> list[No
 def _tokens(answers: Tensor, reference: Tensor, truth: Tensor) -> list[Note]:
     losses = nn.functional.cross_entropy(answers.flatten(0, 1), truth.flatten(), reduction="none").view_as(truth)
     p, q = answers.double().log_softmax(-1), reference.double().log_softmax(-1)
-    return torch.stack([losses.double().mean(1), (q.exp() * (q - p)).sum(-1).mean(1)], 1).tolist()  # type: ignore[no-any-return]
+    return torch.stack([losses.double().mean(1), (q.exp() * (q - p)).sum(-1).mean(1)], 1).tolist()
 
 
 def _values(answers: Tensor, _reference: Tensor, truth: Tensor) -> list[Note]:
-    return (answers - truth).square().flatten(1).double().mean(1, keepdim=True).tolist()  # type: ignore[no-any-return]
+    return (answers - truth).square().flatten(1).double().mean(1, keepdim=True).tolist()
 
 
 def _mean(notes: Sequence[Note]) -> float:
@@ -113,8 +113,14 @@ def _precision(notes: Sequence[Note]) -> float:
     return float(loaders().detection_scores(found, truth)["map50"])
 
 
-NOTES = {"classes": _classes, "masks": _masks, "boxes": _boxes, "tokens": _tokens, "values": _values}
-SCORES = {
+NOTES: Mapping[Task, Callable[[Any, Any, Any], list[Note]]] = {
+    "classes": _classes,
+    "masks": _masks,
+    "boxes": _boxes,
+    "tokens": _tokens,
+    "values": _values,
+}
+SCORES: Mapping[Task, Callable[[Sequence[Note]], float]] = {
     "classes": lambda notes: 100 * _mean(notes),
     "masks": _union,
     "boxes": _precision,
