@@ -311,10 +311,11 @@ def test_the_fused_form_is_taken(monkeypatch) -> None:
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         inputs = torch.zeros(2, 3, dtype=dtype, requires_grad=True)
         encode(inputs, torch.ones(()), Neuron(lower=0.0), want_levels=True)
+    double, single = torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3)
     plain, leaky = Neuron(), Neuron(leak=0.1)
-    for dtype, neuron, backend in (("float64", plain, "auto"), ("float32", plain, "eager"), ("float32", leaky, "auto")):
+    for inputs, neuron, backend in ((double, plain, "auto"), (single, plain, "eager"), (single, leaky, "auto")):
         with pytest.raises(AssertionError, match="eager"):
-            encode(torch.zeros(2, 3, dtype=getattr(torch, dtype)), torch.ones(()), neuron, backend=cast(Any, backend))
+            encode(inputs, torch.ones(()), neuron, backend=cast(Any, backend))
 
 
 FORKED = """
