@@ -109,10 +109,11 @@ def neurons(
     boundaries: Sequence[float] = (0.75, 0.75, 0.72, 1.0),
     signed: bool = False,
     bursts: Sequence[int] = (1, 1, 2, 3, 14),
+    leaks: Sequence[float] = (0.0,),
 ) -> st.SearchStrategy[Neuron]:
     """Neurons of both codings; differential ones are signed, others in part, or all of them."""
     return st.builds(
-        lambda coding, num_levels, burst, negative, interval, start, boundary: Neuron(
+        lambda coding, num_levels, burst, negative, interval, start, boundary, leak: Neuron(
             coding=coding,
             num_levels=num_levels,
             burst=burst,
@@ -121,6 +122,7 @@ def neurons(
             upper=interval[1],
             initial_potential=start if burst == 1 else start * 2.0**-num_levels,
             firing_boundary=boundary,
+            leak=leak,
         ),
         st.sampled_from(["differential", "rate"]),
         st.sampled_from(levels),
@@ -129,6 +131,7 @@ def neurons(
         st.sampled_from(intervals),
         st.sampled_from(starts),
         st.sampled_from(boundaries),
+        st.sampled_from(leaks),
     )
 
 

@@ -160,7 +160,7 @@ def test_last_pattern_wins() -> None:
 def test_every_site_field_can_be_set() -> None:
     other = {"num_levels": 2, "burst": 2, "thresholds": "quantile", "threshold_scale": 2.0, "granularity": "layer",
              "signed": False, "quantile": 0.5, "search_penalty": 1.0, "firing_boundary": 0.7,
-             "initial_potential": 0.1}  # fmt: skip
+             "initial_potential": 0.1, "leak": 0.5}  # fmt: skip
     assert set(other) == set(SITE_FIELDS)
     own = Config(coding="rate", overrides={"x": other}).at("x")
     assert {name: getattr(own, name) for name in SITE_FIELDS} == other

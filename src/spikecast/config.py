@@ -33,6 +33,7 @@ SITE_FIELDS = (
     "search_penalty",
     "firing_boundary",
     "initial_potential",
+    "leak",
 )
 
 
@@ -61,6 +62,7 @@ class Config:
                        whole numbers as labels
     firing_boundary    b: level λ fires from b·λ on
     initial_potential  v₀ as a fraction of the threshold
+    leak               share of its potential that a neuron loses between two steps; 0 is the paper's neuron
     overrides          {site name pattern: {field: value} or None}; None leaves the site analog; the last match wins
     seed               of whatever is drawn at random while converting
     """
@@ -82,6 +84,7 @@ class Config:
     output: Output = "auto"
     firing_boundary: float = 0.75
     initial_potential: float = 0.0
+    leak: float = 0.0
     overrides: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     seed: int = 0
 
@@ -99,6 +102,7 @@ class Config:
         self._check_goal()
         _real("firing_boundary", self.firing_boundary, 0.5, 1.0, open_low=True)
         _real("initial_potential", self.initial_potential, -1.0, 1.0)
+        _real("leak", self.leak, 0.0, 1.0, open_high=True)
         _whole("seed", self.seed, 0, 2**63 - 1)
         for name in ("signed", "encode_input"):
             if not isinstance(getattr(self, name), bool):
@@ -211,10 +215,13 @@ def _whole(name: str, value: object, low: int, high: int) -> None:
         raise ConfigError(f"{name}={value!r} must be a whole number from {low} to {high}")
 
 
-def _real(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if not fits or not (low < value if open_low else low <= value) or not value <= high:  # type: ignore[operator]
-        raise ConfigError(f"{name}={value!r} must be a number {'above' if open_low else 'from'} {low:g} up to {high:g}")
+def _real(
+    name: str, value: object, low: float, high: float, *, open_low: bool = False, open_high: bool = False
+) -> None:
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    if not fits or (open_low and value == low) or (open_high and value == high):
+        first, last = "above" if open_low else "from", "to below" if open_high else "up to"
+        raise ConfigError(f"{name}={value!r} must be a number {first} {low:g} {last} {high:g}")
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -28,6 +28,7 @@ OTHER: dict[str, Any] = {
     "signed": False,
     "firing_boundary": 1.0,
     "initial_potential": 0.125,
+    "leak": 0.25,
 }
 X = torch.rand(4, 3)
 

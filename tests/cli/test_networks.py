@@ -140,6 +140,16 @@ def test_bursts_and_budgets(cli, home: Path) -> None:
     assert "has its own burst, energy_budget" in refused.complaint
 
 
+def test_a_leak_is_a_setting_that_files_keep(cli, home: Path) -> None:
+    words = ["demo:cnn", "--data", "demo:digits", "--out", "leaky.spikecast", *QUICK]
+    done = cli("convert", *words, "--set", "leak=0.1")
+    assert done.code == 0, done.err
+    assert {neuron.leak for neuron in spikecast.load(home / "leaky.spikecast").neurons.values()} == {0.1}
+    assert "leak=0.1" in cli("inspect", "leaky.spikecast").out
+    assert cli("eval", "leaky.spikecast", "--data", "demo:digits", "--limit", "16").code == 0
+    assert "leak=1 must be a number from 0 to below 1" in cli("convert", *words, "--set", "leak=1").complaint
+
+
 def test_report(cli, home: Path, saved: Path) -> None:
     words = ["--data", "demo:digits", "--limit", "16", "--out", "page.html", "--plot", "curves.svg"]
     done = cli("report", "digits.spikecast", *words, "--json")

@@ -98,7 +98,7 @@ def test_a_guarded_neuron_in_any_form(seed, form, coding, burst) -> None:
     torch.manual_seed(seed)
     neuron = Neuron(coding=coding, num_levels=4, burst=burst, lower=0.0)
     inputs, threshold = torch.randn(8, 30).double(), torch.rand(30).double() + 0.5
-    estimates, _ = encode(inputs, threshold, neuron)
+    estimates = encode(inputs, threshold, neuron).estimates
     state, heard, before = rest_state(torch.zeros(30).double(), neuron, threshold), torch.zeros(30).double(), None
     for t in range(1, 9):
         before = inputs[t - 2] if t > 1 else torch.zeros(30).double()

@@ -213,6 +213,8 @@ def test_mistakes() -> None:
         IntegerNetwork(snn).run(torch.randn(2, 3, 6, 6).double())
     with pytest.raises(ConfigError, match="firing_boundary"):
         IntegerNetwork(residual(firing_boundary=0.7)[0]).run(x)
+    with pytest.raises(ConfigError, match=r"^site 'relu.*' has leak=0.1: .*; convert with leak=0.0$"):
+        IntegerNetwork(residual(leak=0.1)[0])
     with pytest.raises(ConfigError, match="never divide"):
         IntegerNetwork(residual(coding="rate")[0], division="shift")
 

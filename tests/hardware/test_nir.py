@@ -147,6 +147,7 @@ def test_composite_keeps_an_identity_neuron_free(tmp_path: Path) -> None:
         Config(num_steps=4, burst=1, coding="rate"),
         PLAIN,
         Config(num_steps=2, burst=3, overrides={"relu#2": {"burst": 2}}),
+        Config(num_steps=4, leak=0.1),
     ],
 )
 @pytest.mark.parametrize("pool", [nn.AvgPool2d, nn.MaxPool2d])
@@ -193,6 +194,8 @@ def test_weights_are_written_once(tmp_path: Path) -> None:
         ("composite", Config(burst=1), "differential coding needs a gain of 1/t"),
         ("portable", dataclasses.replace(PLAIN, burst=3), f"bursts of up to 3 spikes a step, {NO_BURSTS}"),
         ("composite", Config(coding="rate", burst=2), f"bursts of up to 2 spikes a step, {NO_BURSTS}"),
+        ("portable", dataclasses.replace(PLAIN, leak=0.1), "leak=0.1, where a stock neuron"),
+        ("composite", Config(coding="rate", burst=1, leak=0.1), "convert with leak=0.0, or export profile='extended'"),
         ("portable", dataclasses.replace(PLAIN, num_levels=2), "no plain IF"),
         ("portable", dataclasses.replace(PLAIN, signed=True), "a signed neuron"),
         ("portable", dataclasses.replace(PLAIN, firing_boundary=0.75), "it fires from 0.75·θ on"),

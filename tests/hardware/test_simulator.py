@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import DataError, ModelError
+from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.hardware import record_events, stream_events
 from spikecast.hardware.events._scatter import RING
 from spikecast.hardware.events.simulator import Simulator, totals
@@ -283,6 +283,15 @@ def test_halves_are_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)).half().eval()
     snn = spikecast.convert(model, [x], Config(num_steps=2))
     with pytest.raises(ModelError, match="float32"):
+        Simulator(snn)
+
+
+def test_a_leak_is_refused() -> None:
+    x = torch.randn(2, 4)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
+    snn = spikecast.convert(model, [x], Config(num_steps=2, overrides={"3": {"leak": 0.1}}))
+    assert record_events(snn, x).samples == 2
+    with pytest.raises(ConfigError, match=r"^site '3' has leak=0.1: the simulator .*; convert with leak=0.0$"):
         Simulator(snn)
 
 

@@ -6,6 +6,7 @@ as k/t times a threshold do so by right); all that follows from it in that sampl
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -91,6 +92,24 @@ def test_random_networks(recipe, config, seed) -> None:
     for site, name in neurons.items():
         ours, theirs = trace.estimates(name), recorded[site].estimates
         torch.testing.assert_close(ours[valid], theirs[valid], rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    recipe=RECIPES, config=configs(5, (1, 4, 8), bursts=(1, 3)), leak=st.floats(0.01, 0.9), seed=st.integers(0, 2**31)
+)
+@torch.no_grad()
+def test_random_networks_with_a_leak(recipe, config, leak, seed) -> None:
+    torch.manual_seed(seed)
+    model = stir_norms(Blocks(recipe).eval().double())
+    x = torch.randn(4, 3, 6, 6).double()
+    snn = convert(model, [x], dataclasses.replace(config, leak=leak, thresholds="quantile"))
+    trace, recorded = twin(snn).trace(x), snn.record(x)
+    same = torch.ones(4, dtype=torch.bool)
+    for site, own in recorded.items():
+        same &= (trace.levels[site] == own.levels).transpose(0, 2).flatten(1).all(1)
+    assert same.sum() >= 3  # ties are rare
+    torch.testing.assert_close(trace.answer[:, same], snn.run(x)[:, same], rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])

@@ -295,6 +295,8 @@ def test_mistakes_are_those_of_the_eager_form() -> None:
         encode(torch.zeros(2, 3), torch.ones(2), Neuron())
     with pytest.raises(DataError, match="no fused kernel"):
         encode(torch.zeros(2, 3, dtype=torch.float64), torch.ones(()), Neuron(), backend="fused")
+    with pytest.raises(ConfigError, match=r"leak=0.1 with backend='fused': .*; use backend='auto'"):
+        encode(torch.zeros(2, 3), torch.ones(()), Neuron(leak=0.1), backend="fused")
     with pytest.raises(ConfigError, match="backend"):
         encode(torch.zeros(2, 3), torch.ones(()), Neuron(), backend=cast(Any, "fast"))
     assert encode(torch.zeros(0, 3), torch.ones(()), Neuron()).estimates.shape == (0, 3)
@@ -309,9 +311,11 @@ def test_the_fused_form_is_taken(monkeypatch) -> None:
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         inputs = torch.zeros(2, 3, dtype=dtype, requires_grad=True)
         encode(inputs, torch.ones(()), Neuron(lower=0.0), want_levels=True)
-    for inputs, backend in ((torch.zeros(2, 3, dtype=torch.float64), "auto"), (torch.zeros(2, 3), "eager")):
+    double, single = torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3)
+    plain, leaky = Neuron(), Neuron(leak=0.1)
+    for inputs, neuron, backend in ((double, plain, "auto"), (single, plain, "eager"), (single, leaky, "auto")):
         with pytest.raises(AssertionError, match="eager"):
-            encode(inputs, torch.ones(()), Neuron(), backend=cast(Any, backend))
+            encode(inputs, torch.ones(()), neuron, backend=cast(Any, backend))
 
 
 FORKED = """

@@ -48,6 +48,17 @@ def test_compiled_run_answers_as_a_plain_one(snn) -> None:
     assert not torch.allclose(again, plain["scores"][:, :1], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore")
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "leak"), [(torch.float32, 0.2), (torch.float64, 0.0)])
+def test_neurons_without_a_kernel_keep_the_layout_that_was_promised(dtype, leak) -> None:
+    """Convolutions have their channels innermost, and Flatten is compiled for what lies behind the neurons."""
+    layers = (nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    model, x = nn.Sequential(*layers).eval().to(dtype), torch.randn(3, 2, 6, 6, dtype=dtype)
+    snn = spikecast.convert(model, [x], Config(num_steps=4, burst=1, leak=leak, thresholds="quantile"))
+    torch.testing.assert_close(snn.run(x, compile=True), snn.run(x), rtol=1e-4, atol=1e-4)
+
+
 def test_compiled_run_does_not_take_a_budget(snn) -> None:
     with pytest.raises(ConfigError, match="compile=True with max_memory"):
         snn.run(torch.randn(1, 2, 6, 6), compile=True, max_memory="1GiB")

@@ -34,7 +34,8 @@ def network() -> spikecast.SpikingNetwork:
 def test_settings_of_one_site_come_back(tmp_path: Path) -> None:
     net = network()
     plain, first = net.run(X), next(iter(net.neurons))
-    other = dataclasses.replace(net.neurons[first], num_levels=1, firing_boundary=0.6, initial_potential=0.25)
+    settings: dict[str, Any] = {"num_levels": 1, "firing_boundary": 0.6, "initial_potential": 0.25, "leak": 0.25}
+    other = dataclasses.replace(net.neurons[first], **settings)
     changed = spikecast.SpikingNetwork(net.plan, net.config, {**net.neurons, first: other}, net.thresholds, net.report)
     changed.save(tmp_path / "net")
     loaded = spikecast.load(tmp_path / "net")

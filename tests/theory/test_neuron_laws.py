@@ -18,7 +18,9 @@ from tests.strategies import SEEDS, neurons
 
 CODINGS = pytest.mark.parametrize("coding", ["differential", "rate"])
 INTERVALS = [(-math.inf, math.inf), (0.0, math.inf), (0.0, 6.0), (-0.5, 1.0), (0.0, 0.0)]
-NEURONS = neurons(INTERVALS, starts=(0.0, 0.0, 0.3), boundaries=(0.75, 0.75, 0.72), signed=True)
+NEURONS = neurons(
+    INTERVALS, starts=(0.0, 0.0, 0.3), boundaries=(0.75, 0.75, 0.72), signed=True, leaks=(0.0, 0.0, 0.05, 0.6)
+)
 
 
 def draw(seed: int, num_steps: int, width: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,10 +58,10 @@ def exact_level(potential: Fraction, predicted: Fraction, t: int, threshold: Fra
 def test_exact_arithmetic(neuron, values, threshold) -> None:
     inputs = torch.tensor(values, dtype=torch.float64)
     encoded = encode(inputs, torch.tensor(threshold, dtype=torch.float64), neuron, want_levels=True)
-    estimate, theta = Fraction(0), Fraction(threshold)
+    estimate, leaked, theta = Fraction(0), Fraction(0), Fraction(threshold)
     for t, value in enumerate(values, start=1):
         predicted = estimate if neuron.coding == "differential" else estimate * (t - 1) / t
-        potential = t * (Fraction(value) - predicted) + Fraction(neuron.initial_potential) * theta
+        potential = t * (Fraction(value) - predicted) + Fraction(neuron.initial_potential) * theta - leaked
         estimate = predicted
         for j in range(neuron.burst):
             try:
@@ -70,6 +72,7 @@ def test_exact_arithmetic(neuron, values, threshold) -> None:
             pulse = Fraction(level_value(torch.tensor(level), torch.float64).item())
             estimate += pulse * theta / t
             potential -= pulse * theta
+        leaked += Fraction(neuron.leak) * potential
         estimate = max(estimate, Fraction(neuron.lower)) if math.isfinite(neuron.lower) else estimate
         estimate = min(estimate, Fraction(neuron.upper)) if math.isfinite(neuron.upper) else estimate
         assert encoded.estimates[t - 1].item() == pytest.approx(float(estimate), abs=1e-9)
@@ -104,7 +107,7 @@ def float32_step(value, estimate, t, threshold, neuron):
 
 
 @settings(max_examples=60)
-@given(neuron=NEURONS.filter(lambda neuron: neuron.upper != 0), seed=SEEDS, num_steps=st.integers(1, 20))
+@given(neuron=NEURONS.filter(lambda n: n.upper != 0 and not n.leak), seed=SEEDS, num_steps=st.integers(1, 20))
 def test_order_of_operations(neuron, seed, num_steps) -> None:
     inputs, threshold = draw(seed, num_steps)
     encoded = encode(inputs, threshold, neuron, want_levels=True)
@@ -147,11 +150,14 @@ def test_a_run_can_be_cut_and_joined(neuron, seed, num_steps, data) -> None:
     cut = data.draw(st.integers(1, num_steps - 1))
     whole = encode(inputs, threshold, neuron, want_levels=True)
     first = encode(inputs[:cut], threshold, neuron, want_levels=True)
-    kept = first.estimates.clone()
-    second = encode(inputs[cut:], threshold, neuron, state=first.estimates[-1], start=cut + 1, want_levels=True)
+    kept, leaked = first.estimates.clone(), None if first.leaked is None else first.leaked.clone()
+    held = {"state": first.estimates[-1], "leaked": first.leaked}
+    second = encode(inputs[cut:], threshold, neuron, **held, start=cut + 1, want_levels=True)
     assert torch.equal(torch.cat([first.estimates, second.estimates]), whole.estimates)
     assert torch.equal(torch.cat([first.levels, second.levels]), whole.levels)
     assert torch.equal(first.estimates, kept)  # the state that was handed on is not written to
+    assert (leaked is None) == (not neuron.leak)
+    assert leaked is None or (torch.equal(first.leaked, leaked) and torch.equal(second.leaked, whole.leaked))
 
 
 @settings(max_examples=20)

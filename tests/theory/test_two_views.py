@@ -72,16 +72,19 @@ def at_tie(potential, value, predicted, t, threshold, neuron):
 @CODINGS
 @LEVELS
 @BURSTS
-@settings(max_examples=3)
+@settings(max_examples=4)
 @given(
     seed=st.integers(0, 2**31 - 1),
     num_steps=st.integers(1, 64),
     start_at=st.sampled_from([0.0, 0.5]),
+    leak=st.one_of(st.just(0.0), st.floats(0.001, 0.99)),
 )
-def test_float64_views_fire_the_same_spikes(interval, coding, num_levels, burst, seed, num_steps, start_at) -> None:
+def test_float64_views_fire_the_same_spikes(
+    interval, coding, num_levels, burst, seed, num_steps, start_at, leak
+) -> None:
     lower, upper = INTERVALS[interval]
     start_at = start_at if burst == 1 else start_at * 2.0**-num_levels
-    neuron = Neuron(coding, num_levels, burst, initial_potential=start_at, lower=lower, upper=upper)
+    neuron = Neuron(coding, num_levels, burst, initial_potential=start_at, leak=leak, lower=lower, upper=upper)
     inputs, rest, threshold = draw(seed, num_steps)
     pulses, _, states = run_recurrences(inputs, rest, threshold, neuron)
     encoded = encode(inputs.double(), threshold.double(), neuron, want_levels=True)
@@ -91,11 +94,15 @@ def test_float64_views_fire_the_same_spikes(interval, coding, num_levels, burst,
     same = (~same).cumsum(0) == 0  # a spike that came late stays in the estimates until the next
     torch.testing.assert_close(encoded.estimates[same], estimates[same], rtol=0, atol=2e-5)
     if interval == "identity":  # both potentials hold nothing but r_in - r_out
-        offset = start_at * threshold.double()
+        lack = start_at * threshold.double()  # v[t] - t·(r_in - r_out): where it started, less what has leaked
         for t, (value, state) in enumerate(zip(inputs.double(), states, strict=True), start=1):
-            torch.testing.assert_close(state.membrane, t * (value - state.estimate) + offset, rtol=0, atol=1e-9)
+            torch.testing.assert_close(state.membrane, t * (value - state.estimate) + lack, rtol=0, atol=1e-9)
             if coding == "differential":
-                torch.testing.assert_close(state.membrane, t * state.residual + offset, rtol=0, atol=1e-9)
+                torch.testing.assert_close(state.membrane, t * state.residual + lack, rtol=0, atol=1e-9)
+            lack = lack - leak * state.membrane
+        if leak:
+            leaked = start_at * threshold.double() - lack
+            torch.testing.assert_close(encoded.leaked[same[-1]], leaked[same[-1]], rtol=0, atol=1e-6)
 
 
 @CASES

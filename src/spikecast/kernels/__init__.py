@@ -29,6 +29,7 @@ def encode(
     neuron: Neuron,
     *,
     state: Tensor | None = None,
+    leaked: Tensor | None = None,
     start: int = 1,
     want_levels: bool = False,
     count: Count | None = None,
@@ -41,13 +42,11 @@ def encode(
     estimates may take the place of the inputs, which the caller does not need any more.
     """
     run: dict[str, Any] = {"state": state, "start": start}
-    if not _is_fused(inputs, threshold, state, start, backend):
-        out = encode_eager(inputs, threshold, neuron, want_levels=want_levels or count is not None, **run)
-        if count is None or out.levels is None:
-            return Encoded(out.estimates, out.levels, None)
-        return Encoded(
-            out.estimates, out.levels if want_levels else None, count_levels(out.levels, out.estimates, count)
-        )
+    if not _is_fused(inputs, threshold, neuron, state, start, backend):
+        run |= {"leaked": leaked, "want_levels": want_levels or count is not None}
+        out = encode_eager(inputs, threshold, neuron, **run)
+        counts = None if count is None or out.levels is None else count_levels(out.levels, out.estimates, count)
+        return Encoded(out.estimates, out.levels if want_levels else None, counts, out.leaked)
     run |= {"want_levels": want_levels, "count": count}
     if inputs.is_cpu:  # a kernel's compiler is imported with it
         from spikecast.kernels import cpu
@@ -58,11 +57,15 @@ def encode(
     return cuda.encode(inputs, threshold, neuron, **run)
 
 
-def _is_fused(inputs: Tensor, threshold: Tensor, state: Tensor | None, start: int, backend: Backend) -> bool:
+def _is_fused(
+    inputs: Tensor, threshold: Tensor, neuron: Neuron, state: Tensor | None, start: int, backend: Backend
+) -> bool:
     """Whether a fused kernel runs; what is wrong or empty goes to the eager form, which knows what to say."""
     if backend not in ("auto", "eager", "fused"):
         raise ConfigError(f"backend={backend!r} is not one of 'auto', 'eager', 'fused'")
-    if backend == "eager":
+    if neuron.leak and backend == "fused":
+        raise ConfigError(f"leak={neuron.leak} with backend='fused': no fused kernel has a leak; use backend='auto'")
+    if backend == "eager" or neuron.leak:
         return False
     if not _is_plain(inputs) or inputs.dtype not in _DTYPES or torch.compiler.is_compiling():
         if backend == "fused":

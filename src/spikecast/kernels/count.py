@@ -38,11 +38,15 @@ class Counts(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """What a neuron's receivers hold after each step; its signed levels and the counts, where they were asked for."""
+    """What a neuron's receivers hold after each step; its signed levels and the counts, where they were asked for.
+
+    `leaked` is the second state of neurons with a leak, as in `theory.neuron.Encoded`.
+    """
 
     estimates: Tensor
     levels: Tensor | None
     counts: Counts | None
+    leaked: Tensor | None = None
 
 
 def count_levels(levels: Tensor, estimates: Tensor, count: Count) -> Counts:

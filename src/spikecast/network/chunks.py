@@ -138,8 +138,7 @@ def _folded(
         outputs = execution.advance(states, steps)
         passes.append([unfolded(execution, o, v, steps) for o, v in zip(program.outputs, outputs, strict=True)])
     leaves = [in_time(list(parts)) for parts in zip(*passes, strict=True)]
-    kept = sum(e.nbytes for e in states.estimates.values())
-    return Chunk(leaves, [batch_place(execution, out) for out in program.outputs], states.peak, kept)
+    return Chunk(leaves, [batch_place(execution, out) for out in program.outputs], states.peak, states.nbytes)
 
 
 def _one_by_one(

@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 @torch.library.custom_op("spikecast::encode", mutates_args=())
 def _encode(inputs: Tensor, threshold: Tensor, neuron: str) -> Tensor:
     """The neuron comes as JSON text, which keeps every number to the bit: an op of torch takes no objects."""
-    return encode(inputs, threshold, Neuron(**json.loads(neuron))).estimates
+    estimates = encode(inputs, threshold, Neuron(**json.loads(neuron))).estimates
+    promised = _laid_out(inputs)
+    return estimates if estimates.stride() == promised.stride() else promised.copy_(estimates)
 
 
 @_encode.register_fake
-def _(inputs: Tensor, *_: Any) -> Tensor:
+def _laid_out(inputs: Tensor, *_: Any) -> Tensor:
+    """A tensor in the layout of the estimates, which is promised to the compiler; the eager form has one of its own."""
     return inputs.new_empty_strided(inputs.shape, like(tuple(inputs.shape), tuple(inputs.stride())))
 
 

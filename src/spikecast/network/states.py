@@ -1,9 +1,9 @@
-"""What the neurons of one run hold: for each site, the estimate its receivers have."""
+"""What the neurons of one run hold: for each site the estimate its receivers have, and what leaked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,11 +34,12 @@ class Recorded(NamedTuple):
 
 
 class NeuronStates(Observer):
-    """The neurons of one run: for each site the estimate its receivers hold."""
+    """The neurons of one run: for each site the estimate its receivers hold, and what leaked of its potentials."""
 
     def __init__(self, network: SpikingNetwork, record: Sequence[str] = ()) -> None:
         self.network = network
         self.estimates: dict[str, Tensor] = {}
+        self.leaked: dict[str, Tensor] = {}  # of the sites with a leak
         self.t = 1
         self.wanted = set(record)
         self.recorded: dict[str, Recorded] = {}
@@ -51,6 +52,8 @@ class NeuronStates(Observer):
         out = self.encode(site, steps, threshold, want_levels=want, overwrite=may_overwrite)
         if self.keep:  # a copy, where a view would keep all steps in memory
             self.estimates[site] = out.estimates[-1].clone() if len(steps) > 1 else out.estimates[-1]
+            if out.leaked is not None:
+                self.leaked[site] = out.leaked
         if want and out.levels is not None:
             self.recorded[site] = Recorded(out.estimates, out.levels)
         return out.estimates
@@ -77,14 +80,23 @@ class NeuronStates(Observer):
             steps,
             threshold,
             self.network.neurons[site],
-            state=self.estimates.get(site),
-            start=self.t,
+            **self.state_of(site),
             want_levels=want_levels,
             overwrite=overwrite,
         )
 
+    def state_of(self, site: str) -> dict[str, Any]:
+        """What `encode` needs to go on from the steps before."""
+        return {"state": self.estimates.get(site), "leaked": self.leaked.get(site), "start": self.t}
+
+    @property
+    def nbytes(self) -> int:
+        """What is kept from one pass to the next."""
+        return sum(held.nbytes for held in (*self.estimates.values(), *self.leaked.values()))
+
     def keep_samples(self, execution: Execution, index: Tensor) -> None:
         """Forget all samples but those of the index."""
         neurons = execution.program.flow.neurons
-        for site, held in self.estimates.items():
-            self.estimates[site] = execution.select(neurons[site].name, held, index)
+        for kept in (self.estimates, self.leaked):
+            for site, held in kept.items():
+                kept[site] = execution.select(neurons[site].name, held, index)

@@ -189,6 +189,7 @@ class Neuron(Record, frozen=True):
     signed: bool
     firing_boundary: float
     initial_potential: float
+    leak: float
 
 
 class Network(Record, frozen=True, tag_field="kind", tag="network"):

@@ -5,6 +5,9 @@ the ones before have left over.
 
 The value view (`encode`) has one state, the estimate r_out its receivers hold. The spike view (`spike_step`) keeps
 the paper's potentials and exchanges signals, as a chip would. They agree step by step.
+
+A leak takes a share of the potential between two steps. What has leaked so far is then a second state of the value
+view.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ class Neuron:
     signed: bool = True
     firing_boundary: float = 0.75
     initial_potential: float = 0.0
+    leak: float = 0.0
     lower: float = -math.inf
     upper: float = math.inf
 
@@ -43,6 +47,7 @@ class Neuron:
             signed=self.signed,
             firing_boundary=self.firing_boundary,
             initial_potential=self.initial_potential,
+            leak=self.leak,
         )
         if not self.lower <= 0.0 <= self.upper:
             raise ConfigError(f"[{self.lower}, {self.upper}] lacks 0, where neurons start; make it a nonlinear op")
@@ -59,10 +64,14 @@ class Neuron:
 
 
 class Encoded(NamedTuple):
-    """What a neuron's receivers hold after each step; if asked for, the signed levels [T, burst, ...] it fired."""
+    """What a neuron's receivers hold after each step; if asked for, the signed levels [T, burst, ...] it fired.
+
+    `leaked` is all that leaked from its potential, up to the start of the next step; None where there is no leak.
+    """
 
     estimates: Tensor
     levels: Tensor | None
+    leaked: Tensor | None = None
 
 
 @torch.no_grad()
@@ -72,13 +81,14 @@ def encode(
     neuron: Neuron,
     *,
     state: Tensor | None = None,
+    leaked: Tensor | None = None,
     start: int = 1,
     want_levels: bool = False,
 ) -> Encoded:
     """Run a site over inputs r_in [T, ...] for t = start, start+1, ...: the estimates its receivers hold (Thm 4.4).
 
-    `state` is r_out[start-1], zero unless given. Halves are computed in float32 and rounded on the way out; a run
-    in pieces therefore repeats the whole one to the bit only for float32 and float64.
+    `state` is r_out[start-1] and `leaked` that of the steps before, zero unless given. Halves are computed in float32
+    and rounded on the way out; a run in pieces therefore repeats the whole one to the bit only for float32 and float64.
     """
     if not inputs.is_floating_point() or inputs.dim() == 0 or start < 1:
         raise DataError(f"{inputs.dtype} {tuple(inputs.shape)} from step {start}: give floats [T, ...], start >= 1")
@@ -88,24 +98,34 @@ def encode(
     estimate = inputs.new_zeros(inputs.shape[1:], dtype=dtype) if state is None else state.to(dtype)
     if estimate.shape != inputs.shape[1:]:
         raise DataError(f"state has shape {tuple(estimate.shape)}, one step of the inputs {tuple(inputs.shape[1:])}")
+    leaked = None if not neuron.leak else torch.zeros_like(estimate) if leaked is None else leaked.to(dtype, copy=True)
     estimates = inputs.new_empty(inputs.shape)
     num_steps, *inner = inputs.shape
     levels = inputs.new_empty((num_steps, neuron.burst, *inner), dtype=torch.int8) if want_levels else None
     for k in range(num_steps):
-        estimate, pulses = step(inputs[k].to(dtype), estimate, start + k, scales, neuron)
+        estimate, pulses = step(inputs[k].to(dtype), estimate, start + k, scales, neuron, leaked)
         estimates[k] = estimate
         if levels is not None:
             levels[k] = firing.level_index(pulses)
-    return Encoded(estimates, levels)
+    return Encoded(estimates, levels, leaked)
 
 
-def step(value: Tensor, estimate: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> tuple[Tensor, Tensor]:
-    """One step of the value view: r_in[t] and r_out[t-1] give r_out[t] and the pulses [burst, ...], in units of θ."""
+def step(
+    value: Tensor, estimate: Tensor, t: int, scales: firing.Scales, neuron: Neuron, leaked: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One step of the value view: r_in[t] and r_out[t-1] give r_out[t] and the pulses [burst, ...], in units of θ.
+
+    `leaked` is what has leaked so far, where there is a leak; what leaks before step t+1 is added to it in place.
+    """
     predicted = prediction(estimate, t, neuron.coding)
     potential = (value - predicted).mul_(t)
     if neuron.initial_potential:
         potential.add_(neuron.initial_potential * scales.threshold)
+    if leaked is not None:
+        potential.sub_(leaked)
     pulses = fire(potential, predicted, t, scales, neuron)
+    if leaked is not None:
+        leaked.add_(potential.sub_(pulses.sum(0) * scales.threshold), alpha=neuron.leak)
     # θ/t first: scaling by a power of two is exact, so for one pulse this is (pulse·θ)/t to the bit with a division per
     # threshold. t is a tensor because CUDA turns division by a number into multiplication by its reciprocal.
     unit = scales.threshold / torch.full_like(scales.threshold, t)
@@ -159,10 +179,13 @@ class SpikeState(NamedTuple):
 
 
 def rest_state(rest_in: Tensor, neuron: Neuron, threshold: Tensor) -> SpikeState:
-    """The state before step 1 where the input wire rests at r_in[0], for instance at a bias (Thm 4.4, 4.5)."""
+    """The state before step 1 where the input wire rests at r_in[0], for instance at a bias (Thm 4.4, 4.5).
+
+    A leak comes before every step, the first included. v[0] is larger by what that takes, as in the authors' code.
+    """
     silent = torch.zeros_like(rest_in)
     return SpikeState(
-        membrane=silent + neuron.initial_potential * threshold.to(rest_in.dtype),
+        membrane=silent + neuron.initial_potential / (1 - neuron.leak) * threshold.to(rest_in.dtype),
         residual=rest_in if neuron.coding == "differential" else silent,
         estimate=silent,
     )
@@ -173,13 +196,13 @@ def spike_step(
 ) -> tuple[Tensor, SpikeState]:
     """One step of the spike view: the signal x_in[t] gives the pulses [burst, ...], by the recurrences of Thm 4.4.
 
-    They are in units of θ; their sum times θ is the signal x_out[t]. The potentials are redundant,
-    v[t] = t·m_r[t+1] + v₀·θ; rate coding has no m_r.
+    They are in units of θ; their sum times θ is the signal x_out[t]. Without a leak the potentials are redundant,
+    v[t] = t·m_r[t+1] + v₀·θ; rate coding has no m_r. A leak is v's: m_r is what the receivers lack, and stays.
     """
     scales = firing.scales_of(threshold, neuron.firing_boundary, signal_in.dtype)
     differential = neuron.coding == "differential"
     current = state.residual + signal_in if differential else signal_in
-    potential = state.membrane + current
+    potential = state.membrane * (1 - neuron.leak) + current
     predicted = prediction(state.estimate, t, neuron.coding)
     pulses = fire(potential, predicted, t, scales, neuron)
     signal_out = pulses.sum(0) * scales.threshold

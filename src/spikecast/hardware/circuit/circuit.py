@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from spikecast.errors import DataError, ModelError
+from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program
 from spikecast.graph.roles import Role
 from spikecast.hardware.affine import in_order, is_affine, split_affine
@@ -62,6 +62,12 @@ class Circuit:
 
     def layer(self, site: str) -> Layer:
         return next(layer for layer in self.layers if layer.name == site)
+
+    def refuse_leak(self, reason: str) -> None:
+        """For whoever cannot carry a leak."""
+        for layer in self.layers:
+            if layer.neuron.leak:
+                raise ConfigError(f"site {layer.name!r} has leak={layer.neuron.leak}: {reason}; convert with leak=0.0")
 
     # -- what is what
 

@@ -46,6 +46,7 @@ class Simulator(Wires):
         circuit = Circuit(network, example if example or kwargs else None, kwargs)
         if not hosted:
             refuse_host_ops(circuit)
+        circuit.refuse_leak("the simulator looks at a neuron only when something arrives, and a leak never rests")
         super().__init__(circuit)
         self.network, self.coding = network, network.config.coding
         self.senders = senders_of(circuit.layers)

@@ -75,6 +75,7 @@ class IntegerNetwork:
         self.coding = network.config.coding
         self.widths = Widths(membrane_bits, overflow)
         self.circuit = Circuit(network)
+        self.circuit.refuse_leak("neurons in whole numbers keep all of their potential")
         self.receivers: dict[str, Receiver] = {}
         for layer in self.circuit.layers:
             self.receivers[layer.value] = self._receiver(layer.feed, network.threshold(layer.name), layer.name)

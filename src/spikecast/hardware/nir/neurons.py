@@ -17,11 +17,16 @@ Array = Any
 NO_GAIN = "differential coding needs a gain of 1/t, which no stock primitive has; convert with coding='rate'"
 
 
-def _refuse_bursts(neuron: Neuron) -> None:
+def _refuse_extras(neuron: Neuron) -> None:
     if neuron.burst > 1:
         raise Unsaid(
             f"bursts of up to {neuron.burst} spikes a step, where a stock neuron sends one; convert with burst=1, or "
             "export profile='extended'"
+        )
+    if neuron.leak:
+        raise Unsaid(
+            f"leak={neuron.leak}, where a stock neuron without a time constant keeps its potential; convert with "
+            "leak=0.0, or export profile='extended'"
         )
 
 
@@ -30,7 +35,7 @@ def plain_if(layer: Layer) -> Any:
     neuron, nir = layer.neuron, nir_package()
     if neuron.coding != "rate":
         raise Unsaid(NO_GAIN)
-    _refuse_bursts(neuron)
+    _refuse_extras(neuron)
     if neuron.num_levels != 1 or neuron.signed:
         raise Unsaid(
             f"{'a signed' if neuron.signed else 'an'} neuron with {neuron.num_levels} level(s) is no plain IF; "
@@ -52,7 +57,7 @@ def composite(layer: Layer) -> Any:
     neuron = layer.neuron
     if neuron.coding != "rate":
         raise Unsaid(NO_GAIN)
-    _refuse_bursts(neuron)
+    _refuse_extras(neuron)
     if neuron.upper != np.inf or neuron.lower not in (0.0, -np.inf):
         raise Unsaid(f"its interval [{neuron.lower:g}, {neuron.upper:g}] grows with t, for which there is no primitive")
     per_channel(layer)

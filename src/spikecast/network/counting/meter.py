@@ -65,8 +65,7 @@ class Meter(NeuronStates):
             threshold,
             self.network.neurons[site],
             count=Count(taps, axis),
-            state=self.estimates.get(site),
-            start=self.t,
+            **self.state_of(site),
             want_levels=want_levels or node.name in self.watched,
             overwrite=overwrite,
         )
