@@ -19,6 +19,7 @@ from spikecast.errors import ConfigError, GoalError
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Metric, Task, task_named
+from spikecast.measure.verdicts import Setting, Verdicts, two_sided
 from spikecast.network.base import Network
 from spikecast.presets import preset
 from spikecast.text import columns
@@ -41,6 +42,21 @@ class Comparison:
     def rows(self) -> list[dict[str, Any]]:
         """A row for each way and step."""
         return [{"setting": name, **row} for name, (_, e) in self.entries.items() for row in e.rows()]
+
+    def against(self, first: Iterable[str], second: Iterable[str]) -> Verdicts:
+        """Some of the ways beside others of them, at every energy over the ANN's that either reaches."""
+        score, _, draws = next(iter(self.entries.values()))[1].scores.readings()
+        return two_sided(self._settings(first), self._settings(second), score, draws=draws)
+
+    def _settings(self, names: Iterable[str]) -> list[Setting]:
+        found = []
+        for name in names:
+            evaluation = self.entries[name][1]
+            if evaluation.energy is None or evaluation.energy.ratio is None:
+                raise ConfigError(f"{name!r} has no energy over the ANN's; compare with costs, and with products counted")
+            notes = evaluation.scores.readings()[1]
+            found += [Setting(*point) for point in zip(evaluation.energy.ratio, notes, strict=True)]
+        return found
 
     def table(self, steps: Sequence[int] | None = None) -> str:
         """A row for each way: the metric, agreement and energy at some steps (1, 2, 4, 8, ... unless told)."""
