@@ -50,12 +50,9 @@ class Comparison:
 
     def _settings(self, names: Iterable[str]) -> list[Setting]:
         found = []
-        for name in names:
-            evaluation = self.entries[name][1]
-            if evaluation.energy is None or evaluation.energy.ratio is None:
-                raise ConfigError(f"{name!r} has no energy over the ANN's; compare with costs, and with products counted")
+        for evaluation in (self.entries[name][1] for name in names):
             notes = evaluation.scores.readings()[1]
-            found += [Setting(*point) for point in zip(evaluation.energy.ratio, notes, strict=True)]
+            found += [Setting(*point) for point in zip(ratio_of(evaluation), notes, strict=True)]
         return found
 
     def table(self, steps: Sequence[int] | None = None) -> str:
@@ -127,6 +124,18 @@ def compare(
             continue
         entries[name] = (config, evaluation)
     return Comparison(next(iter(task_named(task).metrics)), entries, unmet)
+
+
+def ratio_of(evaluation: Evaluation) -> list[float]:
+    """The energy over the ANN's up to each step; refuses where there is none."""
+    energy = evaluation.energy
+    if energy is None:
+        raise ConfigError("settings are compared by their energy, which was left out; compare with costs")
+    if energy.ratio is None:
+        raise ConfigError(
+            f"there is no energy over the ANN's: {energy.missing or 'it has no products'}; compare by steps"
+        )
+    return energy.ratio
 
 
 def preset_configs(

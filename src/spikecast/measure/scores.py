@@ -86,7 +86,7 @@ class Scores:
 
     def _less(self, others: Sequence[list[Any]]) -> dict[str, list[Interval]]:
         return {
-            name: [self._difference(i, a, b) for a, b in zip(self.notes, others, strict=True)]
+            name: [self.difference(i, a, b) for a, b in zip(self.notes, others, strict=True)]
             for i, name in enumerate(self.task.metrics)
         }
 
@@ -97,7 +97,8 @@ class Scores:
             return ALL if self._is_share(metric) else Interval(0.0, LARGEST)
         return bootstrap(lambda drawn: self._figure(metric, drawn), notes, draws=self.task.draws)
 
-    def _difference(self, metric: int, first: list[Any], second: list[Any]) -> Interval:
+    def difference(self, metric: int, first: list[Any], second: list[Any]) -> Interval:
+        """Of a figure, by its place, of some notes less that of others on the same samples."""
         if self.task.draws == 0:
             ours, theirs = (torch.tensor([bool(note[metric]) for note in notes]) for notes in (first, second))
             return paired_share(ours, theirs).interval
