@@ -64,8 +64,10 @@ def write_plots(report: ReportData, path: str | os.PathLike[str], *, costs: str 
     if costs not in COSTS:
         raise ConfigError(f"costs={costs!r} is not one of {', '.join(COSTS)}; give one of them")
     metric = report.metric
-    curves = [Curve(n.name, n.steps[metric], n.slots, n.energy[costs]["ratio"]) for n in report.networks]
-    return write_curves(curves, path, metric, ann=report.ann[metric], costs=costs)
+    curves = [
+        Curve(n.name, n.steps[metric], n.slots, n.energy[costs]["ratio"], n.intervals[metric]) for n in report.networks
+    ]
+    return write_curves(curves, path, metric, ann=report.ann[metric], costs=costs, is_share=report.how.unit == "%")
 
 
 def write_evaluations(
