@@ -18,15 +18,15 @@ def rights(share: float, samples: int = 400, seed: int = 0) -> list[int]:
 
 def test_every_energy_of_either_is_compared() -> None:
     first = [Setting(0.1, rights(0.3)), Setting(0.3, rights(0.9))]
-    second = [Setting(0.2, rights(0.5)), Setting(0.4, rights(0.9))]
+    second = [Setting(0.15, rights(0.35)), Setting(0.4, rights(0.9))]
     found = two_sided(first, second, mean)
-    assert [at.energy for at in found.energies] == [0.1, 0.2, 0.3, 0.4]
+    assert [at.energy for at in found.energies] == [0.1, 0.15, 0.3, 0.4]
     assert [at.verdict for at in found.energies] == ["only first", "better", "better", "undecided"]
     low, high, other, top = (mean(s.notes[1::2]) for s in (*first, *second))
     scores = [(at.first, at.second) for at in found.energies]
     assert scores[0] == (low, None)
-    assert scores[1] == pytest.approx(((low + high) / 2, other))  # half of the way from 0.1 to 0.3
-    assert scores[2] == pytest.approx((high, (other + top) / 2))
+    assert scores[1] == pytest.approx((0.75 * low + 0.25 * high, other))  # a quarter of the way from 0.1 to 0.3
+    assert scores[2] == pytest.approx((high, 0.4 * other + 0.6 * top))
     assert scores[3] == (high, top)  # above its dearest setting, that one stands
     assert found.text() == "undecided over all; of 4 energies better at 2, undecided at 1, only first at 1"
 
