@@ -1,7 +1,8 @@
 """Score against energy of the real networks, ours beside other methods: python -m benchmarks.fronts [--only ResNet-20]
 
     python -m benchmarks.fronts --settings "ours" "dcgs"   measure these settings (finished ones are kept in --folder)
-    python -m benchmarks.fronts --list                     every point of another method that no point of ours reaches
+    python -m benchmarks.fronts --list                     ours beside each other method, at every energy of either
+    python -m benchmarks.fronts --check                    whether README's sentence on ours and dcgs is true (exit 0)
     python -m benchmarks.fronts --table                    all points, with intervals
     python -m benchmarks.fronts --page docs                results.md and fronts.svg, for the docs
 
@@ -16,7 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,23 @@ import torch
 from torch import nn
 
 import spikecast
+from benchmarks.claims import check
+from benchmarks.measured import UNSEEN, beside, difference, gap_text, points
 from benchmarks.real import NETWORKS, Note, Real
 from spikecast import Config
 from spikecast.costs import costs_named
 from spikecast.experiments.compare import has_rectifiers, preset_configs
-from spikecast.measure.intervals import Interval, paired_bootstrap, paired_share, share
+from spikecast.measure.intervals import share
 from spikecast.network.base import Network
 from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
+from spikecast.page.plots import Curve, add_curve, write_figure
 
 OTHERS = ("dcgs", "ecmt", "hmt")
 STEPS = (1, 2, 4)
 OURS: dict[str, dict[str, Any]] = {"ours": {}, "ours, exact": {"num_levels": 10, "burst": 5}}
 BUDGETS = {"ours, half": (4, 0.57), "ours, least": (1, 0.97)}  # steps of dcgs, and the share of their energy
-UNSEEN = ", calibrated on val"
 SETTINGS = (*OTHERS, *OURS, *BUDGETS)
-DRAWS, DRAWS_OF_BOXES = 400, 40  # a mean average precision takes a third of a second
 WORDS = {
     "classes": "% right",
     "masks": "mIoU in %",
@@ -63,21 +65,11 @@ settings in their name.
 
 ![Score against energy](fronts.svg)
 """
-
-
-@dataclass(frozen=True)
-class Point:
-    """A setting of a network after so many steps."""
-
-    setting: str
-    t: int
-    slots: int
-    energy: float
-    notes: list[Note]
-
-    @property
-    def name(self) -> str:
-        return f"{self.setting} T={self.t}"
+BESIDE = """A method's settings after every step make its front: those that score more than all cheaper ones, chosen on
+every other sample. Between two of them scores are interpolated; above the dearest, that one stands. Better and worse
+are said where 0 lies outside of the 95 % interval of the difference on the rest of the samples, and over all only where
+it is so at every energy (`python -m benchmarks.fronts --list`).
+"""
 
 
 def config_of(setting: str, real: Real, model: nn.Module, folder: Path) -> Config:
@@ -155,39 +147,11 @@ def run(
     return notes, ann, ratio
 
 
-def points(folder: Path) -> tuple[list[Point], list[Note]]:
-    """All that was measured of a network, and its ANN."""
-    found, ann = [], []
-    for file in sorted(folder.glob("*.json")):
-        data = json.loads(file.read_text())
-        ann = data["ann"]
-        for t in (t for t in STEPS if t <= len(data["notes"])):
-            found.append(Point(data["setting"], t, data["slots"][t - 1], data["energy"][t - 1], data["notes"][t - 1]))
-    return found, ann
-
-
-def difference(real: Real, first: Sequence[Note], second: Sequence[Note]) -> tuple[float, Interval]:
-    """Score less score on the same samples, and the interval; in per cent or the score's own unit."""
-    if real.task == "classes":
-        right = [torch.tensor([note[0] for note in notes]) == 1 for notes in (first, second)]
-        pair = paired_share(*right)
-        return 100 * pair.difference, Interval(100 * pair.interval.low, 100 * pair.interval.high)
-    draws = DRAWS_OF_BOXES if real.task == "boxes" else DRAWS
-    interval = paired_bootstrap(real.score, list(first), list(second), draws=draws)
-    return real.score(first) - real.score(second), interval
-
-
-def unreached(name: str, folder: Path) -> Iterator[str]:
-    """Points of others that every point of ours misses: it needs more energy, or scores less beyond doubt."""
-    real, (found, _) = NETWORKS[name], points(folder)
-    ours = [p for p in found if p.setting.startswith("ours")]
-    for other in (p for p in found if not p.setting.startswith("ours")):
-        cheap = [p for p in ours if p.energy <= other.energy]
-        gaps = {p.name: difference(real, p.notes, other.notes) for p in cheap}
-        if not any(interval.high >= 0 for _, interval in gaps.values()):
-            best = max(gaps.items(), key=lambda gap: gap[1][0], default=None)
-            why = "none of ours is as cheap" if best is None else f"the nearest, {best[0]}, is {best[1][0]:+.2f} away"
-            yield f"{name}: {other.name}, {real.score(other.notes):.2f} at {other.energy:.3f}: {why}"
+def against(name: str, folder: Path) -> Iterator[str]:
+    """Ours beside each other method, at every energy that either reaches."""
+    found = points(folder)[0]
+    for other in (other for other in OTHERS if any(p.method == other for p in found)):
+        yield f"| {name} | {other} | {beside(name, found, 'ours', other).text()} |"
 
 
 def table(name: str, folder: Path) -> Iterator[str]:
@@ -197,14 +161,14 @@ def table(name: str, folder: Path) -> Iterator[str]:
     yield ""
     yield "| setting | slots | energy | score | less the ANN's | agreement, % | nats |"
     yield "|---" * 7 + "|"
-    for p in sorted(found, key=lambda p: p.energy):
+    for p in sorted((p for p in found if p.t in STEPS), key=lambda p: p.energy):
         gap, interval = difference(real, p.notes, ann)
         agreement = real.agreement(p.notes)
         same = nats = ""
         if agreement is not None:
             same = share(round(agreement * len(p.notes)), len(p.notes)).text(agreement, digits=1).replace("%", "")
             nats = f"{sum(note[2] for note in p.notes) / len(p.notes):.4f}"
-        between = f"{gap:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})"
+        between = gap_text(gap, interval)
         score = abs(real.score(p.notes))
         yield f"| {p.name} | {p.slots} | {p.energy:.3f} | {score:.2f} | {between} | {same} | {nats} |"
     yield ""
@@ -224,7 +188,7 @@ def summary(folder: Path, names: Sequence[str]) -> Iterator[str]:
         if ours is None or half is None or dcgs is None:
             continue
         gaps = [difference(real, ours.notes, other) for other in (ann, dcgs.notes)]
-        cells = [f"{gap:+.2f} ({interval.low:+.2f} to {interval.high:+.2f})" for gap, interval in gaps]
+        cells = [gap_text(*gap) for gap in gaps]
         scores = [abs(real.score(notes)) for notes in (ann, ours.notes, half.notes, dcgs.notes)]
         yield (
             f"| {name}, {len(ann)} | {scores[0]:.2f} | {scores[1]:.2f} | {ours.energy:.3f} | {cells[0]} "
@@ -241,12 +205,13 @@ def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
     yield ""
     yield from summary(folder, names)
     yield ""
-    missed = [line for name in names for line in unreached(name, folder / name)]
-    yield "## Points of other methods that no point of ours reaches"
+    yield "## Beside other methods, at every energy that either reaches"
     yield ""
-    yield "At no more energy, and with a score that is not beyond doubt lower (`python -m benchmarks.fronts --list`)."
-    yield ""
-    yield from (f"- {line}" for line in missed or ["none"])
+    yield BESIDE
+    yield "| network | other | ours |"
+    yield "|---" * 3 + "|"
+    for name in names:
+        yield from against(name, folder / name)
     yield ""
     for name in names:
         yield from table(name, folder / name)
@@ -254,30 +219,27 @@ def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
 
 def draw(folder: Path, names: Sequence[str], target: Path) -> None:
     """One panel for each network: score against energy."""
-    from matplotlib import rcParams
-    from matplotlib.figure import Figure
-
     columns = 4
     lines = -(-len(names) // columns)
-    rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "spikecast"})  # the same data makes the same file
-    figure = Figure(figsize=(4 * columns, 3.2 * lines), layout="constrained")
-    axes = figure.subplots(lines, columns, squeeze=False).flatten()
-    for panel, name in zip(axes, names, strict=False):
-        real, (found, ann) = NETWORKS[name], points(folder / name)
-        panel.axhline(real.score(ann), color="0.7", linewidth=1, linestyle="--")
-        for group in ("ours", *OTHERS):
-            own = sorted((p for p in found if p.setting.split(",")[0] == group), key=lambda p: p.energy)
-            panel.plot(
-                [p.energy for p in own], [real.score(p.notes) for p in own], marker="o", markersize=4, label=group
-            )
-        panel.set(title=name, xlabel="energy over the ANN's", ylabel="score")
-    axes[0].legend()
-    for panel in axes[len(names) :]:
-        panel.remove()
-    figure.savefig(target, metadata={"Date": None})
+
+    def panels(figure: Any) -> None:
+        axes = figure.subplots(lines, columns, squeeze=False).flatten()
+        for panel, name in zip(axes, names, strict=False):
+            real, (found, ann) = NETWORKS[name], points(folder / name)
+            panel.axhline(real.score(ann), color="0.7", linewidth=1, linestyle="--")
+            for i, method in enumerate(("ours", *OTHERS)):
+                own = sorted((p for p in found if p.method == method and p.t in STEPS), key=lambda p: p.energy)
+                curve = Curve(method, [real.score(p.notes) for p in own], [1])
+                add_curve(panel, curve, [p.energy for p in own], number=i)
+            panel.set(title=name, xlabel="energy over the ANN's", ylabel="score")
+        axes[0].legend()
+        for panel in axes[len(names) :]:
+            panel.remove()
+
+    write_figure(target, panels, size=(4 * columns, 3.2 * lines))
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fronts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -290,9 +252,12 @@ def main() -> int:
     parser.add_argument("--unseen", action="store_true", help="calibrate on the first half of val")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--check", action="store_true", help="exit 1 if README is wrong, 2 if a measurement is missing")
     parser.add_argument("--page", type=Path, metavar="FOLDER", help="write results.md and fronts.svg there")
-    given = parser.parse_args()
-    shown: Callable[[str, Path], Iterator[str]] | None = unreached if given.list else table if given.table else None
+    given = parser.parse_args(words)
+    if given.check:
+        return check(given.folder, given.only)
+    shown: Callable[[str, Path], Iterator[str]] | None = against if given.list else table if given.table else None
     for name in given.only:
         if shown is not None:
             print("\n".join(shown(name, given.folder / name)), flush=True)

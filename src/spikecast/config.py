@@ -43,8 +43,7 @@ class Config:
 
     num_steps          T, the time-steps a run takes unless it is told otherwise
     num_levels         n, thresholds per sign of a multi-threshold neuron; 1 is the signed IF neuron
-    burst              spikes that a neuron may send in one step, 1 to 14; 1 is the paper's neuron. One step with three
-                       spikes is the default, since it measured best on thirteen real networks
+    burst              spikes that a neuron may send in one step, 1 to 14; 1 is the paper's neuron
     coding             "differential" (the paper) or "rate"
     thresholds         how the base threshold is found: auto, iteration, iteration_paper, quantile, search
     threshold_scale    c, multiplies what the method found (not with search, which finds its own)

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from spikecast.measure.intervals import Interval
+from spikecast.measure.tasks import Metric
+from spikecast.page.data import NetworkData, ReportData
+
 pytestmark = pytest.mark.browser
 
 READY = "document.documentElement.dataset.ready === 'true'"
@@ -90,6 +94,73 @@ def test_pointing_at_the_curves_reads_values(page, report) -> None:
     assert "After 1 step" in text(page, "#curve-chart .tip")
     page.mouse("#curves-title")
     assert page.run("document.querySelector('#curve-chart .tip').hidden")
+
+
+def test_bands_hold_the_intervals(page, report) -> None:
+    assert number(page, "#curve-chart .range") == 2
+    assert number(page, "#curve-chart .whisker") == 0
+    page.mouse("#curve-chart svg", x=0.98)
+    low, high = report.networks[0].intervals["top1"][-1]
+    assert f"({100 * low:.1f} % to {100 * high:.1f} %), " in text(page, "#curve-chart .tip")
+    box = "document.querySelector('#curve-chart {}').getBoundingClientRect()"
+    ends = page.run(f"[{box.format('.range')}, {box.format('.line')}].flatMap((b) => [b.top, b.bottom])")
+    assert ends[0] < ends[2] < ends[3] < ends[1]  # the band begins above the line and ends below it
+
+
+def cut(report: ReportData, steps: int) -> ReportData:
+    """The same networks after their first steps."""
+    networks = [
+        dataclasses.replace(
+            n,
+            slots=n.slots[:steps],
+            steps={name: each[:steps] for name, each in n.steps.items()},
+            agreement=n.agreement[:steps],
+            intervals={name: each[:steps] for name, each in n.intervals.items()},
+            less_ann=n.less_ann[:steps],
+        )
+        for n in report.networks
+    ]
+    return dataclasses.replace(report, networks=networks)
+
+
+def test_one_step_is_a_point_with_its_interval(browser, report, tmp_path: Path) -> None:
+    browser.size(1280)
+    browser.open(cut(report, 1).write_html(tmp_path / "one.html"))
+    browser.wait(READY)
+    assert number(browser, "#curve-chart .whisker") == number(browser, "#curve-chart .dot") == 2
+    assert number(browser, "#curve-chart .range") == 0
+    boxes = "[...document.querySelectorAll('#curve-chart .whisker')].map((e) => e.getBoundingClientRect())"
+    places = browser.run(f"{boxes}.map((b) => [b.left, b.right, b.height])")
+    assert places[0][1] < places[1][0]  # side by side, in the middle
+    assert 500 < places[0][0] < places[1][1] < 800
+    assert all(height > 20 for _, _, height in places)
+    browser.mouse("#curve-chart svg", x=0.6)
+    assert "After 1 step" in text(browser, "#curve-chart .tip")
+    browser.click("#curve-controls input[value=energy] + label")
+    assert number(browser, "#curve-chart .whisker") == 2
+    assert browser.complaints() == []
+
+
+def test_a_figure_that_is_no_share(browser, report, tmp_path: Path) -> None:
+    def changed(n: NetworkData) -> NetworkData:
+        values = [12.5 - t for t in range(6)]
+        within = {**n.intervals, "perplexity": [Interval(x - 2, x + 2) for x in values]}
+        return dataclasses.replace(n, steps={"perplexity": values}, intervals=within)
+
+    how, ann = Metric("", more=False), {"perplexity": 6.25}
+    numbers = dataclasses.replace(report, metric="perplexity", how=how, ann=ann, ann_interval=Interval(5.0, 7.5))
+    numbers = dataclasses.replace(numbers, networks=[changed(n) for n in report.networks])
+    browser.size(1280)
+    browser.open(numbers.write_html(tmp_path / "numbers.html"))
+    browser.wait(READY)
+    said = text(browser, "#curve-chart svg")
+    assert "%" not in said
+    assert "ANN 6.25" in said
+    browser.mouse("#curve-chart svg", x=0.98)
+    assert "7.5(5.5 to 9.5), 6 slots" in text(browser, "#curve-chart .tip")
+    browser.click("#curve-controls input[value=agreement] + label")
+    assert "Agreement with the ANN, %" in text(browser, "#curve-chart svg")
+    assert browser.complaints() == []
 
 
 def test_keys_read_the_curves(page) -> None:

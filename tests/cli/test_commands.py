@@ -61,6 +61,9 @@ def test_compare_and_sweep(home: Path, cli) -> None:
     lines = [line.split()[:3] for line in done.out.splitlines()[1:5]]
     assert [name for name, _, _ in lines] == ["dcgs", "ts", "hmt", "ours"]
     assert [slots for _, _, slots in lines] == ["1/2/4", "1/2/4", "3/6/12", "3/6/12"]
+    pairs = [line.partition(":")[0] for line in done.out.splitlines() if " beside " in line]
+    assert len(pairs) == 6
+    assert "ours beside dcgs" in pairs
     words = ("--levels", "1,4", "--bursts", "1,3", "--thresholds", "quantile", "--budget", "steps=2,slots=3")
     done = cli("sweep", *data, *words, "--json")
     assert done.code == 0, done.err
@@ -69,8 +72,10 @@ def test_compare_and_sweep(home: Path, cli) -> None:
     bursts = {p["name"].split()[1] for p in found["points"]}
     assert bursts == {"burst=1", "burst=3"}
     assert all(p["slots"] == p["num_steps"] * int(p["name"].split()[1][6:]) for p in found["points"])
-    assert found["best"]["num_steps"] <= 2
-    assert found["best"]["slots"] <= 3
+    within = found["within the budget"]
+    assert within["point"]["num_steps"] <= 2
+    assert within["point"]["slots"] <= 3
+    assert len(within["rivals"]) <= within["others"]
 
 
 def test_sweep_of_goals(cli) -> None:
@@ -78,8 +83,8 @@ def test_sweep_of_goals(cli) -> None:
     done = cli("sweep", *IMAGES, *words, "--fidelity", "0.1", "--budget", "slots=14", *COMMON)
     assert done.code == 0, done.err
     assert "of 3 settings" in done.out
-    assert "best within the budget" in done.out
     assert " slots: " in done.out.splitlines()[-1]
+    assert "within the budget" in done.out.splitlines()[-1]
 
 
 def test_figures_and_values_for_papers(home: Path, cli) -> None:

@@ -12,7 +12,11 @@ from spikecast import Config, convert
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import compare, has_rectifiers, preset_configs
 from spikecast.experiments.sweep import Point, Sweep, grid, sweep_of
-from spikecast.measure.intervals import Interval, share
+from spikecast.measure.intervals import Interval, mean, share
+from spikecast.measure.scores import Scores
+from spikecast.measure.tasks import Metric, task_named
+from spikecast.measure.tasks.own import OwnTask
+from spikecast.measure.verdicts import Setting, two_sided
 from spikecast.presets import PRESETS, preset
 
 
@@ -183,7 +187,7 @@ def test_sweep_of_a_comparison(model, batches) -> None:
     assert found.points[-1].interval == share(sum(right[1::2]), 6)
     assert all(f"{p.name}  " in found.table() for p in found.front)  # whole, however long
     assert sum(p["front"] for p in found.to_json()["points"]) == len(found.front)
-    with pytest.raises(ConfigError, match="needs the energy"):
+    with pytest.raises(ConfigError, match="compare with costs"):
         sweep_of(compare(model, lambda: batches, lambda: batches, configs, costs=None))
 
 
@@ -215,6 +219,50 @@ def test_a_front_is_drawn(tmp_path) -> None:
         Sweep("top1", points).write_plot(tmp_path / "front.gif")
 
 
+def right_on(samples: int = 10, **counts: tuple[int, ...]) -> dict[str, Scores]:
+    """Scores of settings that are right on the first so many samples, after each step."""
+    task = task_named("classification")
+    notes = {name: [[[int(i < k), 1] for i in range(samples)] for k in steps] for name, steps in counts.items()}
+    return {name: Scores(task, found, None, None) for name, found in notes.items()}
+
+
+def test_best_is_said_outside_of_the_intervals_only() -> None:
+    points = [
+        point(name, 1, 1, metric, 0.1 * i)
+        for i, (name, metric) in enumerate(zip("abc", (0.5, 0.7, 0.9), strict=True), 1)
+    ]
+    found = Sweep("top1", points, scores=right_on(200, a=(100,), b=(140,), c=(180,))).within()
+    assert (found.point, found.others, found.rivals) == (points[2], 2, [])
+    assert found.text == "the best of 3 settings within the budget, beyond the interval of every difference"
+    near = Sweep("top1", points, scores=right_on(200, a=(100,), b=(178,), c=(180,))).within()
+    assert near.rivals == [points[1]]  # two samples more may be luck
+    assert near.text == "chosen within the budget; 1 of 2 other settings within the budget may be as good"
+    alone = Sweep("top1", points, scores=right_on(200, a=(100,), b=(178,), c=(180,))).within(energy=0.1)
+    assert alone.text == "the only setting within the budget"
+
+
+def test_best_where_less_is_better() -> None:
+    task = OwnTask(lambda a, b: [], lambda notes: sum(notes) / len(notes), "loss", Metric("", more=False))
+    scores = {name: Scores(task, [[x, x + 0.1] * 20], None, None) for name, x in (("low", 0.5), ("high", 0.9))}
+    points = [point("low", 1, 1, 0.55, 0.2), point("high", 1, 1, 0.95, 0.1)]
+    found = Sweep("loss", points, how=Metric("", more=False), scores=scores).within()
+    assert (found.point.name, found.rivals) == ("low", [])
+
+
+def test_methods_are_compared_at_every_energy(model, batches) -> None:
+    configs = preset_configs(("dcgs", "ours"), rectifiers=True, levels=(3,), num_steps=2)
+    comparison = compare(model, lambda: batches, lambda: batches, configs)
+    found = comparison.against(["ours n=3"], ["dcgs n=3"])
+    ratios = [e.energy.ratio for _, e in comparison.entries.values()]
+    assert [at.energy for at in found.energies] == sorted({x for ratio in ratios for x in ratio})
+    notes = [[n[0] for n in step] for step in comparison.entries["ours n=3"][1].scores.notes]
+    settings = [Setting(*pair) for pair in zip(ratios[1], notes, strict=True)]
+    again = two_sided(settings, settings, mean)
+    assert {at.first for at in found.energies if at.energy in ratios[1]} == {at.first for at in again.energies}
+    with pytest.raises(ConfigError, match="compare with costs"):
+        compare(model, lambda: batches, lambda: batches, configs, costs=None).against(["ours n=3"], ["dcgs n=3"])
+
+
 def test_front_and_budget_by_hand() -> None:
     a, b, c, d = (
         point("a", 1, 1, 0.5, 0.1),
@@ -222,12 +270,12 @@ def test_front_and_budget_by_hand() -> None:
         point("c", 4, 4, 0.8, 0.2),  # less energy than b, more steps
         point("d", 4, 4, 0.7, 0.3),  # beaten by both
     )
-    sweep = Sweep("top1", [d, c, b, a])
+    sweep = Sweep("top1", [d, c, b, a], scores=right_on(a=(5,), b=(0, 8), c=(0, 0, 0, 8), d=(0, 0, 0, 7)))
     assert sweep.front == [a, c, b]
-    assert sweep.within(energy=0.25) == c
-    assert sweep.within(num_steps=2) == b
-    assert sweep.within(energy=0.25, num_steps=3) == a
-    assert sweep.within() == c
+    assert sweep.within(energy=0.25).point == c
+    assert sweep.within(num_steps=2).point == b
+    assert sweep.within(energy=0.25, num_steps=3).point == a
+    assert sweep.within().point == c
     with pytest.raises(ConfigError, match=r"the least energy is 10.0% of the ANN's \(a, T = 1\)"):
         sweep.within(energy=0.05)
 
@@ -235,10 +283,10 @@ def test_front_and_budget_by_hand() -> None:
 def test_bursts_take_time() -> None:
     """A burst is no way to beat a setting with more steps: its slots count."""
     steps, burst = point("steps", 2, 2, 0.8, 0.3), point("burst", 1, 3, 0.8, 0.3)
-    sweep = Sweep("top1", [burst, steps])
+    sweep = Sweep("top1", [burst, steps], scores=right_on(steps=(0, 8), burst=(8,)))
     assert sweep.front == [steps, burst]
-    assert sweep.within(slots=2) == steps
-    assert sweep.within(num_steps=1) == burst
+    assert sweep.within(slots=2).point == steps
+    assert sweep.within(num_steps=1).point == burst
     assert [line.split()[:3] for line in sweep.table().splitlines()[:3]] == [
         ["setting", "T", "slots"], ["steps", "2", "2"], ["burst", "1", "3"],
     ]  # fmt: skip

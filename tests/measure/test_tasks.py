@@ -10,7 +10,7 @@ from torch import nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import ConfigError, DataError
+from spikecast.errors import DataError
 from spikecast.experiments.compare import compare
 from spikecast.experiments.sweep import sweep_of
 from spikecast.measure import Metric, OwnTask, evaluate
@@ -80,10 +80,12 @@ def test_a_number_of_which_less_is_better_goes_through_all() -> None:
     comparison = compare(model, lambda: calibration, lambda: batches, ways, task="reconstruction")
     assert "ANN: error" in comparison.table()
     sweep = sweep_of(comparison)
-    assert sweep.within().name == "fine"  # the smaller error, though it costs more
+    assert sweep.within().point.name == "fine"  # the smaller error, though it costs more
     assert "fine" in [p.name for p in sweep.front]
-    with pytest.raises(ConfigError, match="a report shows shares, and error is none"):
-        build(model, {"snn": snn}, batches, task="reconstruction")
+    page = build(model, {"snn": snn}, batches, task="reconstruction")
+    assert (page.metric, page.how) == ("error", Metric("", more=False))
+    assert page.networks[0].intervals["error"] == found.intervals["error"]
+    assert f"reaches error <b>{wanted[-1]:.3g}</b>" in page.html()
 
 
 def test_a_task_of_ones_own() -> None:

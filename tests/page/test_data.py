@@ -60,6 +60,9 @@ def test_figures_are_those_of_the_measurements(report, model, snns, batches) -> 
         found = measure.evaluate(snn, batches, model=model)
         assert network.steps == found.steps
         assert network.agreement == found.agreement
+        assert {**network.intervals, "ann": found.intervals["ann"]} == found.intervals
+        assert network.less_ann == found.less_ann["top1"]
+        assert report.ann_interval == found.intervals["ann"][0]
         assert report.ann == found.ann
         assert found.energy is not None
         for costs in ("paper", "honest", "full"):

@@ -16,9 +16,12 @@ from xml.etree import ElementTree
 import pytest
 
 from spikecast.errors import ConfigError, MissingExtraError
+from spikecast.measure.intervals import Interval
+from spikecast.measure.scores import LARGEST
+from spikecast.measure.tasks import Metric
 from spikecast.page import ReportData, write_plots
 from spikecast.page.data import Layer, NetworkData
-from spikecast.page.html import SCRIPTS, best_of, embedded, page
+from spikecast.page.html import SCRIPTS, embedded, head_of, page
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&${evil}$title"
 VOID = {"meta", "img", "br", "input", "link"}
@@ -30,16 +33,19 @@ def network(name: str, accuracy: float, ratio: float, burst: int = 1) -> Network
     steps = {"top1": [0.5, accuracy], "top5": [1.0, 1.0]}
     costs = dict.fromkeys(("paper", "honest", "full"), energy)
     slots, seen = [burst, 2 * burst], dict[str, Any](graph=[], traces=[], examples=[], disagree=0)
+    within = {"top1": [Interval(0.4, 0.6), Interval(accuracy - 0.125, 0.95)], "agreement": [Interval(0.45, 0.93)] * 2}
+    less = [Interval(-0.5, -0.25), Interval(-0.125, 0.0625)]
     return NetworkData(
-        name, {"num_levels": 2}, slots, steps, [0.5, 0.9], costs, [0.5, 1], "s", 0.9, [layer], **seen
+        name, {"num_levels": 2}, slots, steps, [0.5, 0.9], within, less, costs, [0.5, 1], "s", 0.9, [layer], **seen
     )  # fmt: skip
 
 
 def report(**changes: object) -> ReportData:
     networks = [network("one", 0.8, 0.5), network("two", 0.8, 0.25)]
     base = ReportData(
-        title="Title", task="classification", metric="top1", samples=1234, layer_samples=3, ann={"top1": 0.875},
-        networks=networks, traced=[], classes=[], command="spikecast report x", made="2026-01-01T00:00:00+00:00",
+        title="Title", task="classification", metric="top1", how=Metric(), samples=1234, layer_samples=3,
+        ann={"top1": 0.875}, ann_interval=Interval(0.855, 0.8925), networks=networks,
+        traced=[], classes=[], command="spikecast report x", made="2026-01-01T00:00:00+00:00",
         versions={"torch": "2"},
     )  # fmt: skip
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
@@ -134,8 +140,57 @@ def test_numbers_that_are_none_are_refused() -> None:
         embedded(float("nan"))
 
 
-def test_head_speaks_of_the_best_network() -> None:
-    assert best_of(report()).name == "two"  # as accurate, and cheaper
+def numbers(**changes: object) -> ReportData:
+    """A report of a figure that is no share, of which less is better."""
+    networks = [
+        dataclasses.replace(
+            network(name, 0.5, 0.5),
+            steps={"perplexity": [9.0, value]},
+            intervals={"perplexity": [Interval(8.0, 10.0), Interval(value - 1, value + 1)], "agreement": [INSIDE] * 2},
+            less_ann=[Interval(0.5, 6.5), Interval(-0.25, 2.5)],
+        )
+        for name, value in (("more", 6.0), ("less", 5.0))
+    ]
+    given = {"metric": "perplexity", "how": Metric("", more=False), "ann": {"perplexity": 4.0}, "networks": networks}
+    return report(**{**given, "ann_interval": Interval(3.0, 5.5), **changes})
+
+
+INSIDE = Interval(0.45, 0.93)
+
+
+def test_intervals_stand_beside_their_figures() -> None:
+    text = page(report())
+    assert (
+        "reaches <b>80.0\u00a0%</b> where the ANN has 87.5\u00a0%: a difference of -7.5 points (-12.5 to +6.2)" in text
+    )
+    assert "Accuracy, ANN; 95 %: 85.5–89.2" in text
+    assert "SNN after 2 steps, 2 slots; 95 %: 67.5–95.0" in text
+    assert "Agreement of the two; 95 %: 45.0–93.0" in text
+    row = re.findall(r"<tr>.*?</tr>", text)[1]
+    for cell in ("50.0<small>40.0–60.0", "80.0<small>67.5–95.0", "90.0<small>45.0–93.0"):
+        assert f"<td>{cell}</small></td>" in row.replace(' class="gap"', "")
+    assert "<td>-7.5 points<small>-12.5 to +6.2</small></td>" in row
+
+
+def test_figures_that_are_no_shares() -> None:
+    text = page(numbers())
+    assert head_of(numbers()).name == "less"
+    assert "reaches perplexity <b>5</b> where the ANN has 4: a difference of 1 (-0.25 to 2.5)" in text
+    assert "<td>5<small>4–6</small></td>" in text
+    assert "Perplexity after each step" in text
+    assert '<h2 id="curves-title">Perplexity, time and energy</h2>' in text
+    assert "<td>4<small>any</small></td>" in page(numbers(ann_interval=Interval(0.0, LARGEST)))  # of one sample
+
+
+def test_one_step_is_one_step() -> None:
+    short = dataclasses.replace(network("one", 0.8, 0.5), steps={"top1": [0.5]}, agreement=[0.5])
+    text = page(report(networks=[short]))
+    assert "After <b>1 time-step</b>" in text
+    assert "SNN after 1 step, " in text
+
+
+def test_head_speaks_of_the_most_accurate_network() -> None:
+    assert head_of(report()).name == "two"  # as accurate, and cheaper
     text = " ".join(" ".join(parts) for parts in parsed(page(report())).texts.values())
     for said in ("1,234 samples", "87.5", "80.0", "500 n", "spikecast report x"):
         assert said.strip() in text
@@ -153,6 +208,7 @@ def test_pulse_slots_are_shown_beside_the_steps() -> None:
 
 def test_many_steps_are_shown_in_powers_of_two() -> None:
     long = dataclasses.replace(network("long", 0.8, 0.5), steps={"top1": [0.5] * 20}, agreement=[0.5] * 20)
+    long = dataclasses.replace(long, intervals={"top1": [INSIDE] * 20, "agreement": [INSIDE] * 20})
     text = page(report(networks=[long]))
     assert re.findall(r"after step </span>(\d+)", text) == ["1", "2", "4", "8", "16", "20"]
 
@@ -172,6 +228,9 @@ def test_plots(kind: str, tmp_path: Path) -> None:
         for said in ("one", "two", "ANN", "time-steps", "(full costs)"):
             assert said in text
         assert "slots" not in text
+        assert first.count(b"PolyCollection") == 4  # the bands of two networks, in two panels
+        assert "perplexity (%)" not in (written := write_plots(numbers(), tmp_path / "n.svg").read_text())
+        assert "perplexity" in written
         write_plots(report(networks=[network("many", 0.9, 0.5, burst=7)]), tmp_path / "many.svg")
         assert "many, 7 slots a step" in (tmp_path / "many.svg").read_text()
 

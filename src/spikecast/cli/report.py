@@ -54,13 +54,14 @@ def command(
 
             write_plots(page, plot)
             common.note(f"written to {plot}")
-    said = ("slots", "steps", "agreement", "energy")
+    said = ("slots", "steps", "agreement", "intervals", "less_ann", "energy")
     figures = {n.name: {name: getattr(n, name) for name in said} for n in page.networks}
-    lines = [
-        f"{n.name}: {page.metric} {n.steps[page.metric][-1]:.2%} at T = {len(n.agreement)}, {n.slots[-1]} slots"
-        for n in page.networks
-    ]
-    ann = f"ANN: {page.metric} {page.ann[page.metric]:.2%}"
+    name, unit = page.metric, page.how.unit
+    lines = []
+    for n in page.networks:
+        figure = n.intervals[name][-1].text(n.steps[name][-1], unit)
+        lines.append(f"{n.name}: {name} {figure} at T = {len(n.agreement)}, {n.slots[-1]} slots")
+    ann = f"ANN: {name} {page.ann_interval.text(page.ann[name], unit)}; 95 % intervals"
     common.show("\n".join([*lines, ann]), {"out": str(out), "ann": page.ann, **figures}, as_json=output.as_json)
 
 

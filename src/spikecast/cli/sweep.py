@@ -1,4 +1,4 @@
-"""spikecast sweep: many settings, the ones that none beats, and the best under a budget."""
+"""spikecast sweep: many settings, the ones that none beats, and which to take under a budget."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def command(
     fidelity: Annotated[str, typer.Option(help="fidelities to convert for as well, with commas between")] = "",
     steps: Steps = CURVE,
     budget: Annotated[
-        str, typer.Option(help="best point within energy=0.3 (of the ANN's), steps=4, slots=6, with commas between")
+        str, typer.Option(help="which to take within energy=0.3 (of the ANN's), steps=4, slots=6, with commas between")
     ] = "",
 ) -> None:
     """Try every combination of settings on MODEL; each step of each is a point of accuracy, energy and latency.
@@ -57,10 +57,10 @@ def command(
     points = sweep_of(open_job(given).compare(configs, given))
     table, data = points.table(), points.to_json()
     if limits:
-        best = points.within(**limits)
-        taken = f"T = {best.num_steps}, {best.slots} slots"
-        table += f"\nbest within the budget: {best.name}, {taken}: {points.text(best)} at {best.energy:.1%}"
-        data["best"] = dataclasses.asdict(best)
+        found = points.within(**limits)
+        p = found.point
+        table += f"\n{p.name}, T = {p.num_steps}, {p.slots} slots: {points.text(p)} at {p.energy:.1%}: {found.text}"
+        data["within the budget"] = dataclasses.asdict(found)
     common.figures(given, points.write_plot, lambda: points.rows)
     common.show(table, data, as_json=given.as_json, out=given.out)
 

@@ -19,6 +19,7 @@ from spikecast.errors import ConfigError, GoalError
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Metric, Task, task_named
+from spikecast.measure.verdicts import Setting, Verdicts, two_sided
 from spikecast.network.base import Network
 from spikecast.presets import preset
 from spikecast.text import columns
@@ -41,6 +42,18 @@ class Comparison:
     def rows(self) -> list[dict[str, Any]]:
         """A row for each way and step."""
         return [{"setting": name, **row} for name, (_, e) in self.entries.items() for row in e.rows()]
+
+    def against(self, first: Iterable[str], second: Iterable[str]) -> Verdicts:
+        """Some of the ways beside others of them, at every energy over the ANN's that either reaches."""
+        score, _, draws = next(iter(self.entries.values()))[1].scores.readings()
+        return two_sided(self._settings(first), self._settings(second), score, draws=draws)
+
+    def _settings(self, names: Iterable[str]) -> list[Setting]:
+        found = []
+        for evaluation in (self.entries[name][1] for name in names):
+            notes = evaluation.scores.readings()[1]
+            found += [Setting(*point) for point in zip(ratio_of(evaluation), notes, strict=True)]
+        return found
 
     def table(self, steps: Sequence[int] | None = None) -> str:
         """A row for each way: the metric, agreement and energy at some steps (1, 2, 4, 8, ... unless told)."""
@@ -111,6 +124,18 @@ def compare(
             continue
         entries[name] = (config, evaluation)
     return Comparison(next(iter(task_named(task).metrics)), entries, unmet)
+
+
+def ratio_of(evaluation: Evaluation) -> list[float]:
+    """The energy over the ANN's up to each step; refuses where there is none."""
+    energy = evaluation.energy
+    if energy is None:
+        raise ConfigError("settings are compared by their energy, which was left out; compare with costs")
+    if energy.ratio is None:
+        raise ConfigError(
+            f"there is no energy over the ANN's: {energy.missing or 'it has no products'}; compare by steps"
+        )
+    return energy.ratio
 
 
 def preset_configs(

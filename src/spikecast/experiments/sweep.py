@@ -16,8 +16,9 @@ from typing import Any
 
 from spikecast.config import Config
 from spikecast.errors import ConfigError
-from spikecast.experiments.compare import Comparison
+from spikecast.experiments.compare import Comparison, ratio_of
 from spikecast.measure.intervals import Interval
+from spikecast.measure.scores import Scores
 from spikecast.measure.tasks import Metric
 from spikecast.page.plots import write_front
 from spikecast.text import columns
@@ -46,13 +47,38 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """The point to take under a budget, how many others keep to it, and those that it is not surely better than."""
+
+    point: Point
+    others: int
+    rivals: list[Point]
+
+    @property
+    def text(self) -> str:
+        """What may be said of it: best only where no other may be as good."""
+        if not self.others:
+            return "the only setting within the budget"
+        if not self.rivals:
+            return f"the best of {self.others + 1} settings within the budget, beyond the interval of every difference"
+        many = f"{len(self.rivals)} of {self.others} other settings within the budget"
+        return f"chosen within the budget; {many} may be as good"
+
+
+@dataclass(frozen=True)
 class Sweep:
-    """All points of a comparison; `unmet` says why a goal has none, `how` the metric is read."""
+    """All points of a comparison.
+
+    unmet   why a goal has none
+    how     the metric is read
+    scores  of each setting by name, on the samples that are reported
+    """
 
     metric: str
     points: list[Point]
     unmet: dict[str, str] = field(default_factory=dict)
     how: Metric = field(default_factory=Metric)
+    scores: dict[str, Scores] = field(default_factory=dict)
 
     @property
     def sign(self) -> int:
@@ -66,8 +92,11 @@ class Sweep:
 
     def within(
         self, *, energy: float | None = None, num_steps: float | None = None, slots: float | None = None
-    ) -> Point:
-        """The best point under a budget of energy (over the ANN's), of steps, of pulse slots, or of several."""
+    ) -> Choice:
+        """What to take under a budget of energy (over the ANN's), of steps, of pulse slots, or of several.
+
+        It scores most on the samples that settings are chosen on, and among equals needs least.
+        """
         limits = {"energy": energy, "num_steps": num_steps, "slots": slots}
         given = {name: most for name, most in limits.items() if most is not None}
         fits = [p for p in self.points if all(getattr(p, name) <= most for name, most in given.items())]
@@ -77,7 +106,16 @@ class Sweep:
                 f"no setting stays within the budget; the least energy is {least.energy:.1%} of the ANN's "
                 f"({least.name}, T = {least.num_steps})"
             )
-        return min(fits, key=lambda p: (-self.sign * p.metric, p.energy, p.slots))
+        taken = min(fits, key=lambda p: (-self.sign * p.metric, p.energy, p.slots))
+        others = [p for p in fits if p is not taken]
+        return Choice(taken, len(others), [p for p in others if not self.is_better(taken, p)])
+
+    def is_better(self, first: Point, second: Point) -> bool:
+        """Whether a point scores more than another beyond the 95 % interval of their difference, where reported."""
+        scores, notes = self.scores[first.name], self.scores[second.name].notes[second.num_steps - 1]
+        metric = list(scores.task.metrics).index(self.metric)
+        low, high = scores.difference(metric, scores.notes[first.num_steps - 1], notes)
+        return low > 0 if self.how.more else high < 0
 
     def table(self) -> str:
         """The front."""
@@ -127,17 +165,14 @@ def grid(base: Config, settings: Mapping[str, Sequence[Any]]) -> dict[str, Confi
 
 def sweep_of(comparison: Comparison) -> Sweep:
     """Every step of every entry of a comparison is a point: the answer after t steps costs the energy up to t."""
-    points, how = [], Metric()
+    points, how, scores = [], Metric(), {}
     for name, (_, evaluation) in comparison.entries.items():
-        energy = evaluation.energy
-        if energy is None:
-            raise ConfigError("a sweep needs the energy; compare with costs")
-        if energy.ratio is None:
-            raise ConfigError(f"a sweep needs the energy over the ANN's: {energy.missing or 'it has no products'}")
+        ratio = ratio_of(evaluation)
         how = evaluation.scores.task.metrics[comparison.metric]
         first, second = evaluation.scores.halves()
+        scores[name] = second
         chosen, reported = (half.steps()[comparison.metric] for half in (first, second))
         within = second.intervals()[comparison.metric]
-        figures = zip(evaluation.slots, chosen, energy.ratio, reported, within, strict=True)
+        figures = zip(evaluation.slots, chosen, ratio, reported, within, strict=True)
         points += [Point(name, t, *figure) for t, figure in enumerate(figures, 1)]
-    return Sweep(comparison.metric, points, comparison.unmet, how)
+    return Sweep(comparison.metric, points, comparison.unmet, how, scores)

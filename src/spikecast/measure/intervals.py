@@ -139,10 +139,11 @@ def bootstrap(score: Score, notes: Notes, confidence: float = 0.95, *, draws: in
     (percentiles: Efron and Tibshirani 1993, chapter 13. Their BCa needs one more score for each sample left out: too
     many for mean average precision). The same seed gives the same bits, on any number of threads.
     """
-    _deviations(confidence)  # refuses what is no confidence
-    least = math.ceil(2 / (1 - confidence) - 1e-6)
-    if draws < least:
-        raise ConfigError(f"draws={draws!r} leave none outside of {confidence:.4g}; give at least {least}")
+    return middle(scores_drawn(score, notes, draws=draws, seed=seed), confidence)
+
+
+def scores_drawn(score: Score, notes: Notes, *, draws: int = 2000, seed: int = 0) -> Tensor:
+    """The score of each draw of `bootstrap`, double [draws]; as many notes and the same seed draw the same samples."""
     if len(notes) < 2:
         raise DataError(f"{len(notes)} notes cannot be drawn anew; give one for each sample, two samples at least")
     found = _scores(score, notes, draws, seed)
@@ -151,8 +152,17 @@ def bootstrap(score: Score, notes: Notes, confidence: float = 0.95, *, draws: in
         raise DataError(
             f"a score of samples drawn anew is {bad}, not finite; let it be a number for any choice of them"
         )
+    return found
+
+
+def middle(scores: Tensor, confidence: float = 0.95) -> Interval:
+    """The interval that leaves out as many of the scores of `scores_drawn` below as above."""
+    _deviations(confidence)  # refuses what is no confidence
+    least = math.ceil(2 / (1 - confidence) - 1e-6)
+    if len(scores) < least:
+        raise ConfigError(f"draws={len(scores)} leave none outside of {confidence:.4g}; give at least {least}")
     ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
-    return Interval(*found.quantile(ends).tolist())
+    return Interval(*scores.quantile(ends).tolist())
 
 
 def paired_bootstrap(

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from spikecast.measure.intervals import Interval, bootstrap, paired_bootstrap, paired_share, share
+from spikecast.measure.intervals import Interval, Score, bootstrap, mean, paired_bootstrap, paired_share, share
 from spikecast.measure.tasks import Task
 
 DRAWS = 400  # of agreement, where it is not a share of samples
+DRAWS_OF_MEANS = 2000  # which are fast
 # One sample cannot be drawn anew, so nothing is known: of a share, and of a number (inf has no word in JSON).
 ALL, LARGEST = Interval(0.0, 1.0), sys.float_info.max
 Pair = tuple[float, float]
@@ -75,9 +76,17 @@ class Scores:
         last = Scores(self.task, self.notes[-1:], None, None)
         return {name: found[0] for name, found in last._less(other.notes[-1:]).items()}
 
+    def readings(self) -> tuple[Score, list[list[Any]], int]:
+        """A score of the first figure, of which more is better, the notes it takes after each step, and its draws."""
+        name, how = next(iter(self.task.metrics.items()))
+        if self.task.draws == 0 and how.more:
+            return mean, [[note[0] for note in notes] for notes in self.notes], DRAWS_OF_MEANS
+        sign = 1 if how.more else -1
+        return lambda notes: sign * self.task.result(notes)[name], self.notes, self.task.draws or DRAWS
+
     def _less(self, others: Sequence[list[Any]]) -> dict[str, list[Interval]]:
         return {
-            name: [self._difference(i, a, b) for a, b in zip(self.notes, others, strict=True)]
+            name: [self.difference(i, a, b) for a, b in zip(self.notes, others, strict=True)]
             for i, name in enumerate(self.task.metrics)
         }
 
@@ -88,7 +97,8 @@ class Scores:
             return ALL if self._is_share(metric) else Interval(0.0, LARGEST)
         return bootstrap(lambda drawn: self._figure(metric, drawn), notes, draws=self.task.draws)
 
-    def _difference(self, metric: int, first: list[Any], second: list[Any]) -> Interval:
+    def difference(self, metric: int, first: list[Any], second: list[Any]) -> Interval:
+        """Of a figure, by its place, of some notes less that of others on the same samples."""
         if self.task.draws == 0:
             ours, theirs = (torch.tensor([bool(note[metric]) for note in notes]) for notes in (first, second))
             return paired_share(ours, theirs).interval

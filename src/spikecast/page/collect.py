@@ -16,7 +16,7 @@ from torch import nn
 from spikecast._version import __version__
 from spikecast.batches import Call, InputFunction, first_samples, one_sample, samples_in
 from spikecast.costs import COSTS
-from spikecast.errors import ConfigError, DataError
+from spikecast.errors import DataError
 from spikecast.measure.agreement import agreement
 from spikecast.measure.evaluate import Evaluation, Evaluator, Record
 from spikecast.measure.tasks import Task, task_named
@@ -56,8 +56,6 @@ def build(
     if not snns:
         raise DataError("snns is empty; give at least one converted network by a name, as in {'differential': snn}")
     metric, how = next(iter(task_named(task).metrics.items()))
-    if how.unit != "%":
-        raise ConfigError(f"a report shows shares, and {metric} is none; measure.evaluate shows it step by step")
     given = {"model": model, "inputs": inputs, "targets": targets}
     jobs = [_Job(name, snn, task, to_pixels, **given) for name, snn in snns.items()]
     axis = jobs[0].snn.batch_axis
@@ -80,9 +78,11 @@ def build(
         title=title or type(model).__name__,
         task=jobs[0].evaluator.name if not jobs[0].watched else "classification",
         metric=metric,
+        how=how,
         samples=samples,
         layer_samples=samples_in(first, axis),
         ann=evaluated[0].ann,
+        ann_interval=evaluated[0].intervals["ann"][0],
         networks=[job.result(found, model, first, traced) for job, found in zip(jobs, evaluated, strict=True)],
         traced=_samples(first, axis, jobs[0].shown, traced, to_pixels),
         classes=[str(name) for name in classes or ()],
@@ -125,6 +125,7 @@ class _Job:
     def result(self, found: Evaluation, model: nn.Module, first: Call, traced: int) -> NetworkData:
         assert found.energy is not None
         assert found.agreement is not None
+        assert found.less_ann is not None
         priced = {costs: found.energy.under(costs) for costs in COSTS}
         report = self.snn.report
         compared, seen = None, dict[str, Any](graph=[], traces=[])
@@ -138,6 +139,8 @@ class _Job:
             slots=found.slots,
             steps=found.steps,
             agreement=found.agreement,
+            intervals={name: each for name, each in found.intervals.items() if name != "ann"},
+            less_ann=next(iter(found.less_ann.values())),
             energy={costs: {"ann": e.ann, "snn": e.snn, "ratio": e.ratio} for costs, e in priced.items()},
             spikes_per_neuron=found.energy.spikes_per_neuron,
             summary=report.summary(),

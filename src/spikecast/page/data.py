@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 
+from spikecast.measure.intervals import Interval
+from spikecast.measure.tasks import Metric
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -95,7 +98,9 @@ class NetworkData:
 
     `energy` holds, by the name of the costs, joules of the ANN (`ann`), up to each step (`snn`), and their `ratio`.
     `slots` are pulse slots up to each step: bursts take time.
-    The ratio and the share of products that are fed by spikes are None where an op has products that nobody counts.
+    `intervals` are 95 % after each step, by metric and of "agreement"; `less_ann` is of the report's metric less the
+    ANN's, after each step. The ratio and the share of products that are fed by spikes are None where an op has products
+    that nobody counts.
     """
 
     name: str
@@ -103,6 +108,8 @@ class NetworkData:
     slots: list[int]
     steps: dict[str, list[float]]
     agreement: list[float]
+    intervals: dict[str, list[Interval]]
+    less_ann: list[Interval]
     energy: dict[str, dict[str, Any]]
     spikes_per_neuron: list[float]
     summary: str
@@ -117,14 +124,19 @@ class NetworkData:
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything a report says. `samples` were measured, the errors of layers come from `layer_samples` of them."""
+    """Everything a report says. `samples` were measured, the errors of layers come from `layer_samples` of them.
+
+    `how` says how the metric is read; `ann_interval` is 95 % of the ANN's.
+    """
 
     title: str
     task: str
     metric: str
+    how: Metric
     samples: int
     layer_samples: int
     ann: dict[str, float]
+    ann_interval: Interval
     networks: list[NetworkData]
     traced: list[Sample]
     classes: list[str]

@@ -64,8 +64,10 @@ def write_plots(report: ReportData, path: str | os.PathLike[str], *, costs: str 
     if costs not in COSTS:
         raise ConfigError(f"costs={costs!r} is not one of {', '.join(COSTS)}; give one of them")
     metric = report.metric
-    curves = [Curve(n.name, n.steps[metric], n.slots, n.energy[costs]["ratio"]) for n in report.networks]
-    return write_curves(curves, path, metric, ann=report.ann[metric], costs=costs)
+    curves = [
+        Curve(n.name, n.steps[metric], n.slots, n.energy[costs]["ratio"], n.intervals[metric]) for n in report.networks
+    ]
+    return write_curves(curves, path, metric, ann=report.ann[metric], costs=costs, is_share=report.how.unit == "%")
 
 
 def write_evaluations(
@@ -94,9 +96,9 @@ def write_curves(
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
         for i, curve in enumerate(curves):
-            _add(left, curve, range(1, len(curve.values) + 1), scale, i)
+            add_curve(left, curve, range(1, len(curve.values) + 1), scale, i)
             if curve.ratio is not None:
-                _add(right, curve, [100 * x for x in curve.ratio], scale, i)
+                add_curve(right, curve, [100 * x for x in curve.ratio], scale, i)
         if ann is not None:
             for axes in (left, right):
                 axes.axhline(scale * ann, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)), label="ANN")
@@ -106,11 +108,11 @@ def write_curves(
         right.set_xlabel(f"energy, % of the ANN's ({costs} costs)")
         left.legend(loc="best")
 
-    return _write(path, draw)
+    return write_figure(path, draw)
 
 
-def _add(axes: Any, curve: Curve, places: Sequence[float], scale: float, number: int) -> None:
-    """One curve with its band."""
+def add_curve(axes: Any, curve: Curve, places: Sequence[float], scale: float = 1, number: int = 0) -> None:
+    """One curve with its band, in the colour and with the mark of its number."""
     colour = COLOURS[number % len(COLOURS)]
     look = {"color": colour, "marker": MARKS[number % len(MARKS)], "label": curve.label}
     axes.plot(places, [scale * x for x in curve.values], **look)
@@ -141,7 +143,7 @@ def write_layers(agreement: Agreement, path: str | os.PathLike[str]) -> Path:
             axes.set_xlabel("layer of neurons")
             axes.xaxis.get_major_locator().set_params(integer=True)
 
-    return _write(path, draw)
+    return write_figure(path, draw)
 
 
 def check_plot(path: str | os.PathLike[str] | None) -> None:
@@ -178,10 +180,13 @@ def write_front(
         axes.set_ylabel(metric)
         axes.legend(loc="lower right")
 
-    return _write(path, draw)
+    return write_figure(path, draw)
 
 
-def _write(path: str | os.PathLike[str], draw: Callable[[Any], None]) -> Path:
+def write_figure(
+    path: str | os.PathLike[str], draw: Callable[[Any], None], size: tuple[float, float] = (6.9, 2.6)
+) -> Path:
+    """Write what a function draws into a figure of so many inches; the same data makes the same file."""
     kind = format_of(path)
     try:
         import matplotlib
@@ -189,7 +194,7 @@ def _write(path: str | os.PathLike[str], draw: Callable[[Any], None]) -> Path:
     except ImportError as error:
         raise MissingExtraError(NO_PLOTS) from error
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(6.9, 2.6), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         draw(figure)
         out = io.BytesIO()
         date = {"svg": "Date", "pdf": "CreationDate"}.get(kind)

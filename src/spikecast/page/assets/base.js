@@ -2,7 +2,7 @@
 const report = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 const COSTS = ["paper", "honest", "full"];
-const METRICS = { top1: "Accuracy", top5: "Top-5 accuracy", miou: "Mean IoU", pixels: "Pixel accuracy", map: "mAP", map50: "mAP at 0.5" };
+const METRICS = { top1: "Accuracy", top5: "Top-5 accuracy", miou: "Mean IoU", pixels: "Pixel accuracy", map: "mAP", map50: "mAP at 0.5", perplexity: "Perplexity", error: "Error" };
 const metricName = METRICS[report.metric] || report.metric;
 const KINDS = {
   spiking: "spiking neurons", synapse: "fed by spikes", graded: "graded unit", analog: "analog", affine: "affine", shape: "moves or averages",

@@ -1,30 +1,35 @@
 // Accuracy against time or energy.
 const curves = { y: "metric", x: "steps", at: null };
 
+const isShare = () => curves.y !== "metric" || report.how[0] === "%";
+const figure = (x) => (isShare() ? percent(x) : significant(x, 4));
+const known = (x) => Math.abs(x) < 1e300; // one sample says nothing of a number
+
 function curvePoints(network) {
   const values = curves.y === "metric" ? network.steps[report.metric] : network.agreement;
+  const intervals = network.intervals[curves.y === "metric" ? report.metric : "agreement"];
   const ratio = network.energy[state.costs].ratio;
   if (!ratio && curves.x !== "steps") return []; // the products of some op are not counted
-  return values.map((value, i) => ({ t: i + 1, value, energy: ratio && ratio[i], x: curves.x === "steps" ? i + 1 : ratio[i] }));
+  return values.map((value, i) => ({ t: i + 1, value, low: intervals[i][0], high: intervals[i][1], energy: ratio && ratio[i], x: curves.x === "steps" ? i + 1 : ratio[i] }));
 }
 const shownNetworks = () => report.networks.map((network, i) => ({ network, i })).filter(({ i }) => !state.hidden.has(i));
 
 function curveScale(series, width, height) {
   const all = series.flatMap(({ points }) => points);
   const reference = curves.y === "metric" ? report.ann[report.metric] : 1;
-  const values = all.map((p) => p.value).concat(reference);
+  const values = all.flatMap((p) => [p.value, p.low, p.high]).concat(reference).filter(known);
   let low = Math.min(...values), high = Math.max(...values);
-  const room = Math.max((high - low) * 0.08, 0.005);
-  low = Math.max(0, low - room);
-  high = Math.min(1, high + room);
+  const room = Math.max((high - low) * 0.08, isShare() ? 0.005 : Math.abs(high) * 0.005);
+  low = low < 0 ? low - room : Math.max(0, low - room);
+  high = isShare() ? Math.min(1, high + room) : high + room;
   const xs = all.map((p) => p.x);
-  const first = curves.x === "steps" ? 1 : 0;
-  const last = Math.max(...xs, curves.x === "steps" ? 2 : 0.01) * (curves.x === "steps" ? 1 : 1.03);
-  const box = { left: 48, right: 14, top: 22, bottom: 46 };
+  let first = 0, last = Math.max(...xs, 0.01) * 1.03;
+  if (curves.x === "steps") [first, last] = Math.max(...xs) > 1 ? [1, Math.max(...xs)] : [0.5, 1.5]; // one step is in the middle
+  const box = { left: isShare() ? 48 : 64, right: 14, top: 22, bottom: 46 };
   return {
     box, low, high, first, last, reference, width, height,
     x: (x) => box.left + ((x - first) / (last - first)) * (width - box.left - box.right),
-    y: (y) => height - box.bottom - ((y - low) / (high - low)) * (height - box.top - box.bottom),
+    y: (y) => height - box.bottom - ((Math.min(Math.max(y, low), high) - low) / (high - low)) * (height - box.top - box.bottom),
   };
 }
 
@@ -35,7 +40,7 @@ function curveAxes(scale) {
   const digits = rough.length > 1 && rough[1] - rough[0] < 0.0099 ? (rough[1] - rough[0] < 0.00099 ? 2 : 1) : 0;
   for (const value of rough) {
     parts.push(s("line", { class: "axis", x1: box.left, x2: width - box.right, y1: scale.y(value), y2: scale.y(value) }));
-    parts.push(s("text", { x: box.left - 10, y: scale.y(value) + 4, "text-anchor": "end" }, (100 * value).toFixed(digits)));
+    parts.push(s("text", { x: box.left - 10, y: scale.y(value) + 4, "text-anchor": "end" }, isShare() ? (100 * value).toFixed(digits) : significant(value)));
   }
   const base = height - box.bottom;
   parts.push(s("line", { class: "axis base", x1: box.left, x2: width - box.right, y1: base, y2: base }));
@@ -43,7 +48,7 @@ function curveAxes(scale) {
   for (const x of along) {
     parts.push(s("text", { x: scale.x(x), y: base + 20, "text-anchor": "middle" }, curves.x === "steps" ? String(x) : `${Math.round(100 * x)}`));
   }
-  const yName = curves.y === "metric" ? `${metricName}, %` : "Agreement with the ANN, %";
+  const yName = curves.y === "metric" ? `${metricName}${isShare() ? ", %" : ""}` : "Agreement with the ANN, %";
   const xName = curves.x === "steps" ? "Time-steps" : `Energy, % of the ANN’s (${state.costs} costs)`;
   parts.push(s("text", { class: "strong", x: 0, y: 10 }, yName));
   parts.push(s("text", { class: "strong", x: width - box.right, y: height - 6, "text-anchor": "end" }, xName));
@@ -55,16 +60,25 @@ function drawCurves() {
   const width = Math.max(box.clientWidth, 280), height = Math.round(Math.min(440, Math.max(280, width * 0.42)));
   const series = shownNetworks().map(({ network, i }) => ({ network, i, points: curvePoints(network) }));
   const scale = curveScale(series, width, height);
+  const single = curves.x === "steps" ? series.filter(({ points }) => points.length === 1) : [];
+  for (const [k, { points }] of single.entries()) points[0].shift = 16 * (k - (single.length - 1) / 2); // side by side
+  scale.at = (p) => scale.x(p.x) + (p.shift || 0);
   const chart = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${curves.y === "metric" ? metricName : "Agreement"} against ${curves.x}` }, curveAxes(scale));
   if (curves.y === "metric") {
     const y = scale.y(scale.reference);
     chart.append(s("line", { class: "ann", x1: scale.box.left, x2: width - scale.box.right, y1: y, y2: y }));
-    chart.append(s("text", { x: width - scale.box.right, y: y - 7, "text-anchor": "end" }, `ANN ${percent(scale.reference)}`));
+    chart.append(s("text", { x: width - scale.box.right, y: y - 7, "text-anchor": "end" }, `ANN ${figure(scale.reference)}`));
   }
   for (const { i, points } of series) {
-    chart.append(s("path", { class: "line", c: colour(i), d: points.map((p, k) => `${k ? "L" : "M"}${scale.x(p.x)} ${scale.y(p.value)}`).join("") }));
+    const line = (part, of) => part.map((p, k) => `${k ? "L" : "M"}${scale.at(p)} ${scale.y(of(p))}`).join("");
+    if (points.length > 1) chart.append(s("path", { class: "range", c: colour(i), d: `${line(points, (p) => p.high)}${line([...points].reverse(), (p) => p.low).replace("M", "L")}Z` }));
+    else for (const p of points) {
+      const x = scale.at(p), ends = [scale.y(p.high), scale.y(p.low)];
+      chart.append(s("path", { class: "whisker", c: colour(i), d: `M${x} ${ends[0]}V${ends[1]}${ends.map((y) => `M${x - 5} ${y}h10`).join("")}` }));
+    }
+    chart.append(s("path", { class: "line", c: colour(i), d: line(points, (p) => p.value) }));
     for (const p of points.length <= 32 ? points : []) {
-      chart.append(s("circle", { class: "dot", c: colour(i), cx: scale.x(p.x), cy: scale.y(p.value), r: 3.5 }));
+      chart.append(s("circle", { class: "dot", c: colour(i), cx: scale.at(p), cy: scale.y(p.value), r: 3.5 }));
     }
   }
   const over = s("g", {});
@@ -86,9 +100,9 @@ function readCurves(at) {
   curves.at = at;
   const x = scale.x(rows[0].point.x), y = rows.reduce((sum, { point }) => sum + scale.y(point.value), 0) / rows.length;
   over.append(s("line", { class: "cursor", x1: x, x2: x, y1: scale.box.top, y2: scale.height - scale.box.bottom }));
-  for (const { point, i } of rows) over.append(s("circle", { class: "dot on", c: colour(i), cx: scale.x(point.x), cy: scale.y(point.value), r: 5 }));
+  for (const { point, i } of rows) over.append(s("circle", { class: "dot on", c: colour(i), cx: scale.at(point), cy: scale.y(point.value), r: 5 }));
   curves.tip.show(x, y, h("b", {}, `After ${at.t} ${at.t === 1 ? "step" : "steps"}`), ...rows.map(({ network, point, i }) =>
-    h("div", { class: "row" }, h("span", { class: "swatch", c: colour(i) }), h("span", {}, network.name), h("b", {}, percent(point.value)), h("span", { class: "dim" }, `${network.slots[at.t - 1]} slots, `, point.energy === null ? "energy not counted" : `${percent(point.energy, 0)} energy`))));
+    h("div", { class: "row" }, h("span", { class: "swatch", c: colour(i) }), h("span", {}, network.name), h("b", {}, figure(point.value)), h("span", { class: "dim" }, known(point.high) ? `(${figure(point.low)} to ${figure(point.high)}), ` : "", `${network.slots[at.t - 1]} slots, `, point.energy === null ? "energy not counted" : `${percent(point.energy, 0)} energy`))));
 }
 function pointCurves(event) {
   const bounds = byId("curve-chart").getBoundingClientRect(), { scale, series } = curves;

@@ -1,0 +1,79 @@
+"""README's sentence on ours and dcgs, checked on made-up measurements: true, false in each of its parts, missing."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.claims import SENTENCE, UNTOLD
+from benchmarks.fronts import main
+
+ROOT = Path(__file__).parents[2]
+# Shares right and energies after each step: ours is better at low energy, and as good at high energy.
+TRUE = {
+    "dcgs": ([0.3, 0.6, 0.8, 0.9], [0.1, 0.2, 0.3, 0.4]),
+    "ours": ([0.9], [0.2]),
+    "ours, half": ([0.9], [0.25]),
+    "ours, least": ([0.8], [0.09]),
+}
+
+
+def measured(folder: Path, changes: dict[str, tuple[list[float], list[float]] | None], network: str) -> list[str]:
+    """Write what settings would have said, each right wherever a worse one is, and return the words that check it."""
+    order = random.Random(0).sample(range(400), 400)
+    (folder / network).mkdir()
+    for setting, figures in {**TRUE, **changes}.items():
+        if figures is not None:
+            shares, energy = figures
+            notes = [[[float(i < share * 400), 1.0, 0.0] for i in order] for share in shares]
+            data = {"setting": setting, "slots": [1] * len(shares), "energy": energy, "notes": notes, "ann": notes[-1]}
+            (folder / network / f"{setting}.json").write_text(json.dumps(data))
+    return ["--check", "--folder", str(folder), "--only", network]
+
+
+def test_a_true_sentence(tmp_path, capsys) -> None:
+    assert main(measured(tmp_path, {}, "ResNet-20")) == 0
+    line, end = capsys.readouterr().out.splitlines()
+    assert line.startswith("ResNet-20: true; undecided over all; of 6 energies better at 4, undecided at 1, only first")
+    assert "T=1 less dcgs T=4 +0.00 (-0.95 to +0.95) for 0.50 of its energy" in line
+    assert end == "README's sentence is true of all 1 networks"
+
+
+@pytest.mark.parametrize(
+    ("changes", "network"),
+    [
+        ({"dcgs": ([0.3, 0.6, 0.96, 0.9], [0.1, 0.2, 0.3, 0.4])}, "ResNet-20"),  # worse than its third step
+        ({"ours, least": ([0.8], [0.11])}, "ResNet-20"),  # only dcgs reaches 0.1
+        ({"dcgs": ([0.82, 0.9, 0.9, 0.9], [0.1, 0.2, 0.3, 0.4])}, "ResNet-20"),  # as good everywhere
+        ({}, UNTOLD[0]),  # better where README says that the samples do not tell
+        ({"ours": ([0.9], [0.31])}, "ResNet-20"),  # one step for more than 0.75 of the energy
+        ({"ours": ([0.85], [0.2])}, "ResNet-20"),  # one step is worse, where another setting is not
+    ],
+    ids=["worse", "unreached", "nowhere better", "told apart", "dear", "one step worse"],
+)
+def test_a_false_sentence(tmp_path, capsys, changes, network) -> None:
+    assert main(measured(tmp_path, changes, network)) == 1
+    assert f"README's sentence is false of {network}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("setting", TRUE)
+def test_a_missing_measurement(tmp_path, capsys, setting) -> None:
+    assert main(measured(tmp_path, {setting: None}, "ResNet-20")) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"ResNet-20: {setting} T=" in said.err
+    assert "run python -m benchmarks.fronts" in said.err
+
+
+def test_readme_says_it() -> None:
+    assert SENTENCE in " ".join((ROOT / "README.md").read_text().split())
+
+
+def test_ours_beside_other_methods(tmp_path, capsys) -> None:
+    words = measured(tmp_path, {}, "ResNet-20")
+    assert main(["--list", *words[1:]]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("| ResNet-20 | dcgs | undecided over all; of 6 energies better at 4")
