@@ -2,6 +2,7 @@
 
     python -m benchmarks.fronts --settings "ours" "dcgs"   measure these settings (finished ones are kept in --folder)
     python -m benchmarks.fronts --list                     ours beside each other method, at every energy of either
+    python -m benchmarks.fronts --unreached                every point of another method that no point of ours reaches
     python -m benchmarks.fronts --check                    whether README's sentence on ours and dcgs is true (exit 0)
     python -m benchmarks.fronts --table                    all points, with intervals
     python -m benchmarks.fronts --page docs                results.md and fronts.svg, for the docs
@@ -154,6 +155,19 @@ def against(name: str, folder: Path) -> Iterator[str]:
         yield f"| {name} | {other} | {beside(name, found, 'ours', other).text()} |"
 
 
+def unreached(name: str, folder: Path) -> Iterator[str]:
+    """Points of others that no point of ours reaches: each needs more energy, or scores less beyond the interval."""
+    real, found = NETWORKS[name], [p for p in points(folder)[0] if p.t in STEPS]
+    scores = {p.name: real.score(p.notes) for p in found}
+    ours = sorted((p for p in found if p.method == "ours"), key=lambda p: -scores[p.name])
+    for other in (p for p in found if p.method in OTHERS):
+        cheap = [p for p in ours if p.energy <= other.energy]
+        if not any(
+            scores[p.name] >= scores[other.name] or difference(real, p.notes, other.notes)[1].high >= 0 for p in cheap
+        ):
+            yield f"{name}: {other.name}, {abs(scores[other.name]):.2f} at {other.energy:.3f}"
+
+
 def table(name: str, folder: Path) -> Iterator[str]:
     """All points of a network by their energy, as a table of Markdown."""
     real, (found, ann) = NETWORKS[name], points(folder)
@@ -213,6 +227,13 @@ def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
     for name in names:
         yield from against(name, folder / name)
     yield ""
+    yield "## Points of other methods that no point of ours reaches"
+    yield ""
+    yield "At no more energy, and not worse beyond the interval (`python -m benchmarks.fronts --unreached`):"
+    yield ""
+    missed = [f"- {line}" for name in names for line in unreached(name, folder / name)]
+    yield from missed or ["none"]
+    yield ""
     for name in names:
         yield from table(name, folder / name)
 
@@ -251,16 +272,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, help="more or fewer than usual; take a --folder of their own")
     parser.add_argument("--unseen", action="store_true", help="calibrate on the first half of val")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--unreached", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--check", action="store_true", help="exit 1 if README is wrong, 2 if a measurement is missing")
     parser.add_argument("--page", type=Path, metavar="FOLDER", help="write results.md and fronts.svg there")
     given = parser.parse_args(words)
     if given.check:
         return check(given.folder, given.only)
-    shown: Callable[[str, Path], Iterator[str]] | None = against if given.list else table if given.table else None
+    views: dict[str, Callable[[str, Path], Iterator[str]]] = {"list": against, "unreached": unreached, "table": table}
+    shown = [view for name, view in views.items() if getattr(given, name)]
     for name in given.only:
-        if shown is not None:
-            print("\n".join(shown(name, given.folder / name)), flush=True)
+        for line in (line for view in shown for line in view(name, given.folder / name)):
+            print(line, flush=True)
+        if shown:
             continue
         if given.page is None:
             for setting in given.settings:

@@ -77,3 +77,17 @@ def test_ours_beside_other_methods(tmp_path, capsys) -> None:
     assert main(["--list", *words[1:]]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("| ResNet-20 | dcgs | undecided over all; of 6 energies better at 4")
+
+
+def test_points_that_are_not_reached(tmp_path, capsys) -> None:
+    changes = {"dcgs": ([0.3, 0.6, 0.96, 0.9], [0.085, 0.2, 0.3, 0.4])}
+    words = ["--unreached", *measured(tmp_path, changes, "ResNet-20")[1:]]
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ResNet-20: dcgs T=1, 30.00 at 0.085",  # none of ours is as cheap
+    ]
+    (tmp_path / "more").mkdir()
+    changes["dcgs"] = ([0.3, 0.6, 0.8, 0.96], [0.1, 0.2, 0.3, 0.4])  # better than all of ours after its fourth step
+    words = ["--unreached", *measured(tmp_path / "more", changes, "ResNet-20")[1:]]
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines() == ["ResNet-20: dcgs T=4, 96.00 at 0.400"]
