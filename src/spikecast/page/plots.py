@@ -38,18 +38,24 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure after each step, its intervals, the energy over the ANN's, and the pulse slots up to each step."""
+    """A figure after each step, its intervals, the energy over the ANN's, and the pulse slots up to each step.
+
+    `steps` say where it is known, if not after each; `published` is what was published of the same, drawn with dashes.
+    """
 
     name: str
     values: Sequence[float]
     slots: Sequence[int]
     ratio: Sequence[float] | None = None
     intervals: Sequence[tuple[float, float]] | None = None
+    steps: Sequence[int] | None = None
+    published: Curve | None = None
 
     @property
     def label(self) -> str:
         """The name; where a step has several pulse slots, how many."""
-        return self.name if self.slots[0] == 1 else f"{self.name}, {self.slots[0]} slots a step"
+        each = self.slots[0] // (self.steps[0] if self.steps else 1)
+        return self.name if each == 1 else f"{self.name}, {each} slots a step"
 
 
 def curve_of(name: str, evaluation: Evaluation) -> Curve:
@@ -94,9 +100,11 @@ def write_curves(
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
         for i, curve in enumerate(curves):
-            _add(left, curve, range(1, len(curve.values) + 1), scale, i)
-            if curve.ratio is not None:
-                _add(right, curve, [100 * x for x in curve.ratio], scale, i)
+            for one, line in ((curve, "-"), (curve.published, "--")):
+                if one is not None:
+                    _add(left, one, one.steps or range(1, len(one.values) + 1), scale, i, line)
+                if one is not None and one.ratio is not None:
+                    _add(right, one, [100 * x for x in one.ratio], scale, i, line)
         if ann is not None:
             for axes in (left, right):
                 axes.axhline(scale * ann, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)), label="ANN")
@@ -109,10 +117,10 @@ def write_curves(
     return _write(path, draw)
 
 
-def _add(axes: Any, curve: Curve, places: Sequence[float], scale: float, number: int) -> None:
+def _add(axes: Any, curve: Curve, places: Sequence[float], scale: float, number: int, line: str) -> None:
     """One curve with its band."""
     colour = COLOURS[number % len(COLOURS)]
-    look = {"color": colour, "marker": MARKS[number % len(MARKS)], "label": curve.label}
+    look = {"color": colour, "marker": MARKS[number % len(MARKS)], "label": curve.label, "linestyle": line}
     axes.plot(places, [scale * x for x in curve.values], **look)
     if curve.intervals is None:
         return
