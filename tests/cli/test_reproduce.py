@@ -8,11 +8,14 @@ import json
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spikecast.cli.job import open_job
 from spikecast.cli.options import JobOptions, MachineOptions
+from spikecast.errors import ConfigError
+from spikecast.paper.published import PREPARED
 
 SMALL = ["--models", "resnet18", "--max-steps", "4", "--classes", "3", "--size", "32", "--random-weights"]
 WORDS = ["reproduce", "cnn", "--data", "imagefolder:images", *SMALL, "--levels", "4"]
@@ -42,8 +45,7 @@ def test_published_beside_measured(home: Path, cli) -> None:
     assert len(rows[0]["energy measured"]) > 8  # not rounded for people
     assert 3 * float(rows[0]["measured"]) == pytest.approx(100 * round(3 * float(rows[0]["measured"]) / 100))
     drawn = (home / "cnn.svg").read_text()
-    name = "resnet18 n=4 differential iteration_paper x1"
-    assert [drawn.count(f">{words}</text>") for words in (name, f"{name}, published", "ANN")] == [1, 1, 1]
+    assert [drawn.count(f">{words}</text>") for words in ("resnet18 n=4", "published", "ANN")] == [1, 1, 1]
     assert "slots a step" not in drawn
 
 
@@ -81,6 +83,19 @@ def test_as_published(home: Path, cli) -> None:
     theirs, ours = rows_of(home / "code.csv"), rows_of(home / "paper.csv")
     assert {row["settings"] for row in theirs} == {"authors' code"}
     assert [row["energy measured"] for row in theirs] != [row["energy measured"] for row in ours]
+
+
+@pytest.mark.parametrize(("words", "prepared"), [([], {}), (["--as-published"], PREPARED["vgg16"])])
+def test_the_job_of_a_row(words, prepared, cli, monkeypatch) -> None:
+    asked = {}
+
+    def no_job(_: JobOptions, **given: Any) -> None:
+        asked.update(given)
+        raise ConfigError("asked enough")
+
+    monkeypatch.setattr("spikecast.cli.reproduce.open_job", no_job)
+    assert "asked enough" in cli("reproduce", "main", "--models", "vgg16", *WORDS[2:4], "--random-weights", *words).err
+    assert asked == {"prepared": prepared, "calibrate_on_measured": bool(words)}
 
 
 def test_images_and_thresholds_of_the_authors(home: Path, monkeypatch) -> None:

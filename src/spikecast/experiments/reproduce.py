@@ -79,14 +79,18 @@ class Reproduction:
 
     @property
     def curves(self) -> list[Curve]:
-        """What was measured of each row, and beside it what was published."""
+        """What was measured of each row, and beside it what was published; named by what tells the rows apart."""
         made = []
-        for row in dict.fromkeys(cell.row for cell in self.cells):
+        rows = list(dict.fromkeys(cell.row for cell in self.cells))
+        words = [row_name(row).split() for row in rows]
+        kept = [i for i, column in enumerate(zip(*words, strict=True)) if i < 2 or len(set(column)) > 1]
+        for row, own in zip(rows, words, strict=True):
             cells = [cell for cell in self.cells if cell.row == row]
             known = [(c.num_steps, c.published, c.published_energy) for c in cells]
-            name = row_name(row)
-            published = _curve(f"{name}, published", [k for k in known if None not in k])
-            measured = _curve(name, [(c.num_steps, c.measured, c.measured_energy) for c in cells])
+            published = _curve("_", [k for k in known if None not in k])
+            measured = _curve(
+                " ".join(own[i] for i in kept), [(c.num_steps, c.measured, c.measured_energy) for c in cells]
+            )
             made.append(dataclasses.replace(measured, published=published if published.values else None))
         return made
 
@@ -102,7 +106,7 @@ def row_name(row: Row) -> str:
 
 
 def _curve(name: str, points: Sequence[tuple[int, Any, Any]]) -> Curve:
-    """Points of (T, percent, energy ratio); one spike a step, so a step is a pulse slot."""
+    """Points of (T, percent, energy ratio); one spike a step, so a step is a slot. "_" gets no entry of its own."""
     steps = [t for t, _, _ in points]
     ratio = [energy for _, _, energy in points]
     return Curve(name, [x / 100 for _, x, _ in points], steps, None if None in ratio else ratio, steps=steps)

@@ -40,7 +40,7 @@ _STYLE: dict[Any, Any] = {
 class Curve:
     """A figure after each step, its intervals, the energy over the ANN's, and the pulse slots up to each step.
 
-    `steps` say where it is known, if not after each; `published` is what was published of the same, drawn with dashes.
+    `steps` say where it is known, if not after each; `published` is what was published of the same, drawn with dots.
     """
 
     name: str
@@ -100,7 +100,7 @@ def write_curves(
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
         for i, curve in enumerate(curves):
-            for one, line in ((curve, "-"), (curve.published, "--")):
+            for one, line in ((curve, "-"), (curve.published, ":")):
                 if one is not None:
                     _add(left, one, one.steps or range(1, len(one.values) + 1), scale, i, line)
                 if one is not None and one.ratio is not None:
@@ -112,7 +112,11 @@ def write_curves(
         left.xaxis.get_major_locator().set_params(integer=True)
         left.set_ylabel(word)
         right.set_xlabel(f"energy, % of the ANN's ({costs} costs)")
-        left.legend(loc="best")
+        if any(curve.published for curve in curves):  # twice as many lines, and no room among them
+            left.plot([], [], color="0.35", linestyle=":", label="published")
+            figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
+        else:
+            left.legend(loc="best")
 
     return _write(path, draw)
 
