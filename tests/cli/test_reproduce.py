@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -47,6 +48,8 @@ def test_published_beside_measured(home: Path, cli) -> None:
     drawn = (home / "cnn.svg").read_text()
     assert [drawn.count(f">{words}</text>") for words in ("resnet18 n=4", "published", "ANN")] == [1, 1, 1]
     assert "slots a step" not in drawn
+    dotted = re.findall(r"stroke-dasharray: [^;]*; stroke-dashoffset: 0; stroke: #1f5fbf", drawn)
+    assert len(dotted) == 2  # against steps and against energy
 
 
 def test_published_figures_need_no_data(cli) -> None:
@@ -100,8 +103,8 @@ def test_the_job_of_a_row(words, prepared, cli, monkeypatch) -> None:
 
 def test_images_and_thresholds_of_the_authors(home: Path, monkeypatch) -> None:
     monkeypatch.chdir(home)
-    options = {"model": "net.py:net", "data": "imagefolder:images", "trust": True, "size": 16, "calibrate": 2}
-    options = JobOptions(**options, **vars(MachineOptions()), batch_size=5)
+    given: dict[str, Any] = {"model": "net.py:net", "data": "imagefolder:images", "trust": True, "size": 16}
+    options = JobOptions(**given, **vars(MachineOptions()), batch_size=5, calibrate=2)
     job = open_job(options, prepared={"crop": 0.5, "interpolation": "bicubic"}, calibrate_on_measured=True)
     assert [len(images) for images, _ in job.calibration()] == [5, 5, 2]  # as those that are measured
     used = job.source.preparation

@@ -38,8 +38,8 @@ def by_dim1(values: Tensor) -> Tensor:
 
 def mean_quantile(batches: list[Tensor], p: float) -> Tensor:
     """Of each index of dim 1, the mean over samples of the signed quantile of the batch that they are in."""
-    total = sum(len(batch) * torch.quantile(by_dim1(batch).double(), p, dim=1) for batch in batches)
-    return total / sum(len(batch) for batch in batches)
+    each = [len(batch) * torch.quantile(by_dim1(batch).double(), p, dim=1) for batch in batches]
+    return torch.stack(each).sum(0) / sum(len(batch) for batch in batches)
 
 
 def published(**settings) -> Config:
@@ -71,6 +71,12 @@ def test_thresholds_of_a_network() -> None:
         assert (expected > 0).all()
         assert snn.thresholds[name].shape == (1, 7, 1)
         assert torch.allclose(snn.thresholds[name].flatten().double(), expected, rtol=1e-5)
+
+
+def test_a_rectifier_counts_what_it_sends() -> None:
+    model = nn.Sequential(nn.ReLU(), nn.Linear(1, 1)).eval()
+    snn = convert(model, [torch.tensor([[-10.0], [1.0]])], published(thresholds="quantile_published", quantile=0.5))
+    assert snn.thresholds["0"].flatten().tolist() == [0.5]  # between 0 and 1, not between -10 and 1
 
 
 def test_iteration_takes_two_quanta_a_step_for_one_level() -> None:
@@ -128,12 +134,10 @@ def test_no_activation_moves_a_silent_neuron(dtype, lower, coding) -> None:
 
 
 def test_methods() -> None:
-    class Site:
-        is_rectifier = False
-
-    assert method_of(Site(), Config(thresholds="iteration_published")) == "quantile_published"
-    Site.is_rectifier = True
-    assert method_of(Site(), Config(thresholds="iteration_published")) == "iteration_published"
+    sites = convert(Block().eval(), [torch.randn(2, 7, 4)]).sites
+    config = Config(thresholds="iteration_published")
+    found = {name: method_of(site, config) for name, site in sites.items()}
+    assert found == {"relu": "iteration_published", "c.input": "quantile_published"}
     for method in ("iteration_published", "quantile_published"):
         with pytest.raises(ConfigError, match=f"initial_potential=0.1 with thresholds='{method}': a neuron that is to"):
             Config(thresholds=method, burst=1, initial_potential=0.1)

@@ -93,7 +93,7 @@ def test_a_network_of_linear_layers_and_gelu(num_levels: int) -> None:
     config = Config(num_steps=STEPS, num_levels=num_levels, burst=1, thresholds="quantile", encode_input=True)
     snn = convert(model, [x], config)
     first, last = (snn.thresholds[name].double().numpy().reshape(-1) for name in snn.sites)
-    (w1, b1), (w2, b2) = ((m.weight.detach().numpy(), m.bias.detach().numpy()) for m in (model[0], model[2]))
+    w1, b1, w2, b2 = (parameter.detach().numpy() for parameter in model.parameters())
     image = np.zeros((STEPS, 6))
     image[0] = x.numpy()  # sent once
     spikes = differential(image, np.zeros(6), np.broadcast_to(first, 6), num_levels)
