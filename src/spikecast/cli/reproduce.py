@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -71,23 +72,16 @@ def command(
     chosen = table(name)
     check_plot(figures.plot)
     if not chosen.rows:
-        if figures.plot is not None or figures.csv is not None or as_published:
+        if figures.plot or figures.csv or as_published:
             raise ConfigError(f"table {name!r} has only published figures; leave --plot, --csv, --as-published out")
         common.show(published(chosen), dataclasses.asdict(chosen), as_json=output.as_json, out=output.out)
         return
-    if not data.data:
-        raise ConfigError(f"table {name!r} is measured on {chosen.dataset}; give its folder with --data DIR")
+    place = _place(name, data)
     numbers = common.numbers(levels, "levels") if levels else []
     rows = chosen_rows(chosen, models=common.names(models), levels=numbers, max_steps=max_steps)
     _want_weights(weights, random_weights)
-    changes = deviations(rows) if as_published else []
-    known = data.data.partition(":")[0] in SOURCES
-    place = data.data if known else f"{chosen.dataset}:{data.data}"
     opened: dict[str, Job] = {}
-    total = sum(steps_of(row, max_steps) for row in rows)
-    common.note(f"rows of table {name!r}: {len(rows)}, with {total} steps of each image in all")
-    for change in changes:
-        common.note(f"as published: {change}")
+    _announce(name, [steps_of(row, max_steps) for row in rows], deviations(rows) if as_published else [])
 
     def evaluate(row: Row, config: Config) -> Evaluation:
         if row.model not in opened:
@@ -107,6 +101,21 @@ def command(
         common.skipped(job.batches)
     common.figures(figures, partial(_draw, reproduction, measured.costs), lambda: reproduction.rows)
     common.show(reproduction.table(), reproduction.to_json(), as_json=output.as_json, out=output.out)
+
+
+def _place(name: str, data: TableData) -> str:
+    """The data as KIND:DIR; the table says the kind where it is left out."""
+    dataset = table(name).dataset
+    if not data.data:
+        raise ConfigError(f"table {name!r} is measured on {dataset}; give its folder with --data DIR")
+    return data.data if data.data.partition(":")[0] in SOURCES else f"{dataset}:{data.data}"
+
+
+def _announce(name: str, steps: Sequence[int], changes: Sequence[str]) -> None:
+    """How much there is to do, and what of it is not as the paper has it."""
+    common.note(f"rows of table {name!r}: {len(steps)}, with {sum(steps)} steps of each image in all")
+    for change in changes:
+        common.note(f"as published: {change}")
 
 
 def _draw(reproduction: Reproduction, costs: str, path: Path) -> None:
