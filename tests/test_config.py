@@ -94,7 +94,7 @@ BAD = [
     ("num_levels", [0, 15, 1.0, False, "4"], "whole number from 1 to 14"),
     ("seed", [-1, 0.5, 2**63], "whole number from 0"),
     ("coding", ["phase", None, 3], "one of 'differential', 'rate'"),
-    ("thresholds", ["best", None], "one of 'auto', 'iteration', 'iteration_paper', 'quantile', 'search'"),
+    ("thresholds", ["best", None], "one of 'auto', 'iteration', 'iteration_paper', "),
     ("granularity", ["pixel", 1], "one of 'layer', 'channel', 'neuron', 'dim1'"),
     ("threshold_scale", [0, -1.0, math.nan, math.inf, "2", True], "number above 0"),
     ("quantile", [0.0, 1.01, math.nan, None], "number above 0 up to 1"),

@@ -27,7 +27,7 @@ body = nn.Sequential(nn.Conv2d(2, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.Conv2d
 model = nn.Sequential(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
 batches = [torch.randn(3, 2, 8, 8) * (1 + i) for i in range(int(sys.argv[1]))]
 found = {}
-for method in ("iteration", "quantile", "search"):
+for method in ("iteration", "quantile", "quantile_published", "search"):
     for regions in (None, ["0"]):
         config = Config(num_steps=4, num_levels=4, thresholds=method)
         snn = spikecast.convert(model, batches, config, regions=regions)
@@ -65,7 +65,7 @@ def test_thresholds_do_not_depend_on_the_number_of_processes(processes: int, bat
         assert done.returncode == 0, done.stderr
         results.append(json.loads(done.stdout.splitlines()[-1]))
     assert results[0] == results[1]
-    assert len(results[0]) == 8
+    assert len(results[0]) == 10
 
 
 def test_a_process_that_fails_ends_the_job_with_its_message() -> None:

@@ -13,7 +13,9 @@ from typing import Any, Literal, get_args
 from spikecast.errors import ConfigError
 
 Coding = Literal["differential", "rate"]
-Method = Literal["auto", "iteration", "iteration_paper", "quantile", "search"]
+Method = Literal[
+    "auto", "iteration", "iteration_paper", "iteration_published", "quantile", "quantile_published", "search"
+]
 Granularity = Literal["layer", "channel", "neuron", "dim1"]
 Output = Literal["auto", "logits", "values"]
 
@@ -45,7 +47,8 @@ class Config:
     num_levels         n, thresholds per sign of a multi-threshold neuron; 1 is the signed IF neuron
     burst              spikes that a neuron may send in one step, 1 to 14; 1 is the paper's neuron
     coding             "differential" (the paper) or "rate"
-    thresholds         how the base threshold is found: auto, iteration, iteration_paper, quantile, search
+    thresholds         how the base threshold is found: auto, iteration, iteration_paper, quantile, search; as the
+                       authors' code does it: iteration_published, quantile_published
     threshold_scale    c, multiplies what the method found (not with search, which finds its own)
     granularity        one threshold per layer, per feature channel, per neuron, or per dim 1 (the authors' code)
     signed             False: only positive spikes, the classical IF neuron (rate coding only)
@@ -120,6 +123,11 @@ class Config:
             raise ConfigError(
                 f"threshold_scale={self.threshold_scale} with thresholds='search': the search already chooses the "
                 "scale; leave threshold_scale at 1.0, or take another method"
+            )
+        if self.thresholds in ("iteration_published", "quantile_published") and self.initial_potential:
+            raise ConfigError(
+                f"initial_potential={self.initial_potential} with thresholds={self.thresholds!r}: a neuron that is to "
+                "stay silent would fire; leave it at 0.0, or take another method"
             )
         self._check_overrides()
 

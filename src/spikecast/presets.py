@@ -27,8 +27,13 @@ class Preset(NamedTuple):
 
 # Each is a method as far as settings can say it; what the methods of others have besides is said beside them.
 PRESETS: Mapping[str, Preset] = {
-    # DCGS (ICML 2025), the paper, whole. The published code differs from it: docs/errata.md.
+    # DCGS (ICML 2025), the paper, whole.
     "dcgs": Preset({**_SINGLE, "coding": "differential", "thresholds": "iteration_paper"}, _TRANSFORMER),
+    # Its published code where that differs (docs/errata.md). Not how it takes images: see `reproduce --as-published`.
+    "dcgs_published": Preset(
+        {**_SINGLE, "coding": "differential", "thresholds": "iteration_published", "granularity": "dim1"},
+        {"thresholds": "quantile_published", "threshold_scale": 8.0, "encode_input": True},
+    ),
     # ECMT: its multi-threshold neuron with rates. Not its expectation compensation (here graded units), nor its
     # normalisation of parameters (here the quantile).
     "ecmt": Preset({**_SINGLE, "coding": "rate", "thresholds": "quantile"}, _TRANSFORMER),

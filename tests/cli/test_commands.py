@@ -8,8 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import spikecast
 from spikecast.cli import common
 from spikecast.cli.job import open_job
@@ -141,36 +139,6 @@ def test_calibration_keeps_labels_of_classes_only(home: Path, monkeypatch) -> No
     for each in (job, other):
         each.network(Config(num_steps=1, energy_budget=0.5))
     assert seen == ["logits", "values"]
-
-
-def test_reproduce_prints_published_beside_measured(home: Path, cli) -> None:
-    words = ["--models", "resnet18", "--levels", "4", "--max-steps", "4", "--classes", "3", "--size", "32"]
-    words = ["reproduce", "cnn", "--data", "imagefolder:images", *words, "--limit", "3"]
-    refused = cli(*words)
-    assert "a table needs trained weights: say --pretrained, or --weights FILE" in refused.complaint
-    done = cli(*words, "--random-weights", "--csv", "cnn.csv", "--out", "cnn.json")
-    assert done.code == 0, done.err
-    assert "61.45" in done.out
-    assert "70.07" in done.out
-    assert "71.31" not in done.out  # T = 8
-    assert [line.split()[-2:] for line in done.out.splitlines()[1:3]] == [["random", "weights"]] * 2
-    assert "rows of table 'cnn': 1, with 4 steps of each image in all" in done.err
-    assert "resnet18, rows: 1; 3 images, about" in done.err
-    rows = list(csv.DictReader((home / "cnn.csv").read_text().splitlines()))
-    assert [row["weights"] for row in rows] == ["random"] * 2
-    assert (rows[0]["model"], rows[0]["n"], rows[0]["T"], rows[0]["published"]) == ("resnet18", "4", "2", "61.45")
-    cells = json.loads((home / "cnn.json").read_text())["cells"]
-    assert [float(row["energy measured"]) for row in rows] == [cell["energy measured"] for cell in cells]
-    assert len(rows[0]["energy measured"]) > 8  # not rounded for people
-    assert 3 * float(rows[0]["measured"]) == pytest.approx(100 * round(3 * float(rows[0]["measured"]) / 100))
-
-
-def test_published_figures_need_no_data(cli) -> None:
-    done = cli("reproduce", "comparison")
-    assert done.code == 0, done.err
-    assert done.out.splitlines()[0].split()[:3] == ["method", "type", "architecture"]
-    assert "as published in the paper" in done.out
-    assert "table 'cnn' is measured on imagenet; give its folder" in cli("reproduce", "cnn").complaint
 
 
 def test_a_line_now_and_then_where_there_is_no_terminal(capsys, monkeypatch) -> None:

@@ -35,6 +35,15 @@ def test_presets_are_what_they_are_called() -> None:
     assert (dcgs.coding, dcgs.thresholds, dcgs.num_levels, dcgs.num_steps) == ("differential", "iteration_paper", 4, 6)
     transformer = preset("dcgs", rectifiers=False)
     assert (transformer.thresholds, transformer.threshold_scale, transformer.encode_input) == ("quantile", 4.0, True)
+    published = preset("dcgs_published", num_levels=4)
+    assert (published.thresholds, published.granularity, published.threshold_scale) == (
+        "iteration_published",
+        "dim1",
+        1,
+    )
+    published = preset("dcgs_published", rectifiers=False)
+    assert (published.thresholds, published.granularity, published.threshold_scale) == ("quantile_published", "dim1", 8)
+    assert published.encode_input
     assert preset("ecmt").coding == "rate"
     snm, ts = preset("snm", num_levels=4), preset("ts")
     assert (snm.num_levels, snm.signed, snm.initial_potential, snm.firing_boundary) == (1, True, 0.5, 1.0)
@@ -47,7 +56,7 @@ def test_presets_are_what_they_are_called() -> None:
     assert {config.num_steps for _, config in others} == {8}
     assert preset("ours") == preset("ours", rectifiers=False) == Config()
     assert preset("ours", num_steps=4) == Config(num_steps=4)
-    with pytest.raises(ConfigError, match="no preset is called 'best'; there are dcgs, ecmt"):
+    with pytest.raises(ConfigError, match="no preset is called 'best'; there are dcgs, dcgs_published, ecmt"):
         preset("best")
 
 
@@ -115,7 +124,8 @@ def test_presets_are_chosen_by_the_regions(model) -> None:
 
 def test_configs_of_presets_by_name() -> None:
     found = preset_configs(list(PRESETS), rectifiers=True, levels=(4, 8), num_steps=5)
-    assert list(found) == ["dcgs n=4", "dcgs n=8", "ecmt n=4", "ecmt n=8", "hmt n=4", "hmt n=8",
+    assert list(found) == ["dcgs n=4", "dcgs n=8", "dcgs_published n=4", "dcgs_published n=8",
+                           "ecmt n=4", "ecmt n=8", "hmt n=4", "hmt n=8",
                            "snm n=1", "ts n=1", "ours n=4", "ours n=8"]  # fmt: skip
     assert {c.num_steps for c in found.values()} == {5}
     found = preset_configs(("dcgs", "ours"), rectifiers=True)

@@ -100,6 +100,12 @@ def test_preparation() -> None:
     assert out[1, 4, -1] == pytest.approx(2)
     small = PLAIN(torch.full((3, 4, 6), 255, dtype=torch.uint8))
     assert small.shape == (3, 8, 8)
+    whole = Preparation(size=8, crop=1.0, mean=(0, 0, 0), std=(1, 1, 1), squash=True)
+    assert torch.equal(whole(pixels[:, :, :20]), PLAIN(pixels[:, :, :20]))  # a square is as it was
+    sides = torch.zeros(3, 20, 40, dtype=torch.uint8)
+    sides[:, :, :5] = 255
+    assert whole(sides)[0, :, 0].min() > 0.8  # the outermost column, which a square out of the middle leaves away
+    assert PLAIN(sides).max() == 0
     assert Preparation.from_json(json.loads(json.dumps(PLAIN.to_json()))) == PLAIN
     for wrong in ({"size": 0}, {"crop": 0.0}, {"std": (1, 0, 1)}, {"interpolation": "cubic"}):
         with pytest.raises(ConfigError):

@@ -27,6 +27,10 @@ def test_timm_brings_its_own_preparation() -> None:
     assert found.preparation.size == 224
     assert found.preparation.mean == (0.5, 0.5, 0.5)
     assert found.preparation.interpolation == "bicubic"
+    assert not found.preparation.squash
+    assert round(224 / found.preparation.crop) == 248  # 224 / 0.9 = 248.9: timm rounds down
+    squashed = open_model("timm:eva02_base_patch14_448", options={"depth": 1, "embed_dim": 48, "num_heads": 2})
+    assert (squashed.preparation.size, squashed.preparation.crop, squashed.preparation.squash) == (448, 1.0, True)
 
 
 def test_detectors_and_segmenters_know_their_task() -> None:

@@ -29,6 +29,7 @@ from spikecast.sources.plugin import function_in
         ({"mean": (0.0, 0.0)}, "give one number each, or three"),
         ({"mean": (0.0,)}, "give one number each, or three"),
         ({"std": (1.0, 0.0, 1.0)}, "std above 0"),
+        ({"squash": 1}, "squash=1 is not a bool"),
         ({"interpolation": "lanczos"}, "must be nearest, bilinear or bicubic"),
     ],
 )
@@ -41,6 +42,7 @@ def test_a_preparation_is_written_and_read() -> None:
     grey = Preparation(size=8, crop=1.0, mean=(0.5,), std=(0.25,), interpolation="nearest")
     assert Preparation.from_json(grey.to_json()) == grey
     assert str(grey) == "images of 8 pixels, crop 1, nearest, mean 0.5, std 0.25"
+    assert "bilinear, squashed, mean" in str(Preparation(squash=True))
     assert str(Preparation(size=None)).startswith("images of any size, mean 0.485, 0.456, 0.406")
     for broken in ({}, {"mean": 3, "std": [1]}, {**grey.to_json(), "colour": 1}, {"mean": ["x"], "std": [1]}):
         with pytest.raises(ConfigError, match="does not say how images are made ready"):

@@ -139,11 +139,19 @@ def _size(batches: Iterable[Any]) -> int | None:
     return len(batches) if isinstance(batches, Data) else None
 
 
-def open_job(options: JobOptions) -> Job:
-    """Open the model and the data, and say on stderr what was understood."""
+def open_job(
+    options: JobOptions, *, prepared: Mapping[str, Any] | None = None, calibrate_on_measured: bool = False
+) -> Job:
+    """Open the model and the data, and say on stderr what was understood.
+
+    `prepared` is what is other than the publisher says when images are made ready; with `calibrate_on_measured`
+    thresholds are found from the images that are measured.
+    """
     if options.calibrate < 1:
         raise ConfigError(f"--calibrate {options.calibrate}: thresholds need at least one image")
     source = open_source(options, options).reading(options.data)
+    if prepared:
+        source = dataclasses.replace(source, preparation=dataclasses.replace(source.preparation, **prepared))
     opened = partial(
         open_data,
         options.data,
@@ -154,10 +162,13 @@ def open_job(options: JobOptions) -> Job:
     )
     batches = _numbered(opened(split="val", limit=options.limit), source, options)
     count = options.calibrate if options.limit is None else min(options.calibrate, options.limit)
-    try:
-        calibrating = opened(split="train", limit=count)
-    except DataError:  # there is no training split
-        calibrating = opened(split="val", limit=count)
+    if calibrate_on_measured:
+        calibrating = batches
+    else:
+        try:
+            calibrating = opened(split="train", limit=count)
+        except DataError:  # there is no training split
+            calibrating = opened(split="val", limit=count)
     size = f"{len(batches)} images" if isinstance(batches, Data) else "some images"
     common.note(f"{options.model}, {options.data}: {size}; {source.preparation}")
     return Job(source, batches, calibrating, _said(source, options))

@@ -96,7 +96,8 @@ class SettingOptions:
     burst: Annotated[int | None, typer.Option(help=f"{BURST}; {Config.burst} unless given")] = None
     coding: Annotated[str | None, typer.Option(help="differential (unless given) or rate")] = None
     thresholds: Annotated[
-        str | None, typer.Option(help="auto (unless given), iteration, iteration_paper, quantile or search")
+        str | None,
+        typer.Option(help="auto (unless given), iteration, quantile, search, iteration_paper or *_published"),
     ] = None
     scale: Annotated[float | None, typer.Option(help="multiplies the thresholds")] = None
     energy_budget: Annotated[

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from spikecast import distributed
 from spikecast.cli import common
 from spikecast.cli.job import Job, open_job
 from spikecast.cli.options import (
     DataOptions,
+    FigureOptions,
     JobOptions,
     MachineOptions,
     MeasureOptions,
@@ -23,11 +25,12 @@ from spikecast.cli.options import (
 )
 from spikecast.config import Config
 from spikecast.errors import ConfigError
-from spikecast.experiments.reproduce import chosen_rows, published, reproduce, steps_of
+from spikecast.experiments.reproduce import Reproduction, chosen_rows, published, reproduce, row_name, steps_of
 from spikecast.measure import Evaluation
+from spikecast.page.plots import check_plot, write_curves
 from spikecast.paper import MODELS, Row, table
+from spikecast.paper.published import PREPARED, deviations
 from spikecast.sources import SOURCES
-from spikecast.storage.files import write_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +50,13 @@ def command(
     machine: MachineOptions,
     measured: MeasureOptions,
     output: OutputOptions,
+    figures: FigureOptions,
     models: Annotated[str, typer.Option("--models", help="only these, with commas between")] = "",
     levels: Annotated[str, typer.Option(help="only these numbers of levels, with commas between")] = "",
     max_steps: Annotated[int | None, typer.Option(help="only columns up to this T")] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="write comma-separated values as well")] = None,
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="as the authors' code does it where it differs from the paper")
+    ] = False,
     random_weights: Annotated[
         bool, typer.Option("--random-weights", help="measure without trained weights; every row says so")
     ] = False,
@@ -60,38 +66,62 @@ def command(
     \b
     spikecast reproduce cnn --models resnet34 --levels 4 --pretrained --data /data/imagenet --limit 1000
     spikecast reproduce detection --pretrained --data /data/coco --resume records --csv detection.csv
+    spikecast reproduce transformer --models vit_small --as-published --pretrained --data /data/imagenet --plot vit.svg
     spikecast reproduce comparison
     """
     chosen = table(name)
+    check_plot(figures.plot)
     if not chosen.rows:
+        if figures.plot or figures.csv or as_published:
+            raise ConfigError(f"table {name!r} has only published figures; leave --plot, --csv, --as-published out")
         common.show(published(chosen), dataclasses.asdict(chosen), as_json=output.as_json, out=output.out)
         return
-    if not data.data:
-        raise ConfigError(f"table {name!r} is measured on {chosen.dataset}; give its folder with --data DIR")
+    place = _place(name, data)
     numbers = common.numbers(levels, "levels") if levels else []
     rows = chosen_rows(chosen, models=common.names(models), levels=numbers, max_steps=max_steps)
     _want_weights(weights, random_weights)
-    known = data.data.partition(":")[0] in SOURCES
-    place = data.data if known else f"{chosen.dataset}:{data.data}"
     opened: dict[str, Job] = {}
-    total = sum(steps_of(row, max_steps) for row in rows)
-    common.note(f"rows of table {name!r}: {len(rows)}, with {total} steps of each image in all")
+    _announce(name, [steps_of(row, max_steps) for row in rows], deviations(rows) if as_published else [])
 
     def evaluate(row: Row, config: Config) -> Evaluation:
         if row.model not in opened:
             parts = {**vars(weights), **vars(data), **vars(machine), "data": place}
-            job = opened[row.model] = open_job(JobOptions(model=MODELS[row.model].spec, **parts))
+            options = JobOptions(model=MODELS[row.model].spec, **parts)
+            prepared = PREPARED.get(row.model, {}) if as_published else {}
+            job = opened[row.model] = open_job(options, prepared=prepared, calibrate_on_measured=as_published)
             own = [steps_of(other, max_steps) for other in rows if other.model == row.model]
             common.note(f"{row.model}, rows: {len(own)}; {job.expected(sum(own))}")
-        label = f"{row.model} n={row.num_levels} {row.coding} {row.thresholds} x{row.threshold_scale:g}"
+        label = row_name(row) + (" as published" if as_published else "")
         return opened[row.model].evaluate(config, measured, steps=steps_of(row, max_steps), label=label)
 
-    reproduction = reproduce(name, chosen, rows, evaluate, max_steps=max_steps, is_random=random_weights)
+    reproduction = reproduce(
+        name, chosen, rows, evaluate, max_steps=max_steps, is_random=random_weights, as_published=as_published
+    )
     for job in opened.values():
         common.skipped(job.batches)
-    if csv is not None and distributed.world()[0] == 0:
-        write_whole(csv, reproduction.to_csv())
+    common.figures(figures, partial(_draw, reproduction, measured.costs), lambda: reproduction.rows)
     common.show(reproduction.table(), reproduction.to_json(), as_json=output.as_json, out=output.out)
+
+
+def _place(name: str, data: TableData) -> str:
+    """The data as KIND:DIR; the table says the kind where it is left out."""
+    dataset = table(name).dataset
+    if not data.data:
+        raise ConfigError(f"table {name!r} is measured on {dataset}; give its folder with --data DIR")
+    return data.data if data.data.partition(":")[0] in SOURCES else f"{dataset}:{data.data}"
+
+
+def _announce(name: str, steps: Sequence[int], changes: Sequence[str]) -> None:
+    """How much there is to do, and what of it is not as the paper has it."""
+    common.note(f"rows of table {name!r}: {len(steps)}, with {sum(steps)} steps of each image in all")
+    for change in changes:
+        common.note(f"as published: {change}")
+
+
+def _draw(reproduction: Reproduction, costs: str, path: Path) -> None:
+    """Measured beside published; with one model, the ANN's figure as a line."""
+    anns = [ours / 100 for _, ours in reproduction.anns.values()]
+    write_curves(reproduction.curves, path, reproduction.metric, ann=anns[0] if len(anns) == 1 else None, costs=costs)
 
 
 def _want_weights(weights: WeightOptions, random_weights: bool) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from spikecast.config import Config
 from spikecast.conversion.channels import by_channel, channel_axes, threshold_shape
-from spikecast.conversion.statistics import Histogram, Moments
-from spikecast.conversion.thresholds import method_of, needs_moments, threshold_from
+from spikecast.conversion.statistics import Histogram, MeanQuantile, Moments
+from spikecast.conversion.thresholds import method_of, statistics_for, threshold_from
 from spikecast.distributed import world
 from spikecast.errors import DataError
 from spikecast.graph.execute.observer import Observer
@@ -31,10 +31,11 @@ class SiteStatistics:
 
     def __post_init__(self) -> None:
         self.axes = channel_axes(self.site, self.config.granularity)
-        if needs_moments(self.site, self.config):
-            self.moments = Moments()
+        noted = statistics_for(self.site, self.config)
+        if isinstance(noted, Histogram):
+            self.histogram = noted
         else:
-            self.histogram = Histogram()
+            self.moments = noted
 
     def observe(self, values: Tensor, clamped: Tensor, batch: int | None = None) -> None:
         """Take in one step of a site: its input, and what an exact neuron would send; the batch if it is noted."""
@@ -45,6 +46,9 @@ class SiteStatistics:
                 f"granularity={self.config.granularity!r} needs calibration batches of one size"
             )
         self.shape = shape
+        if isinstance(self.moments, MeanQuantile):
+            self.moments.samples = values.shape[self.site.meta.batch_axis or 0]
+            values = clamped
         if self.moments is not None:
             self.moments.observe(by_channel(values, self.axes), batch)
         if self.histogram is not None:

@@ -6,6 +6,8 @@ in batch order in float64, so that the same batches give the same bits however t
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -27,11 +29,15 @@ class Moments:
         """Take in [channels, values]; with the number of its batch, what is added is noted for other processes."""
         if values.shape[1] == 0:
             return
-        var, mean = torch.var_mean(values.float(), dim=1, correction=0)
-        part = (values.shape[1], mean.double(), var.double() * values.shape[1])
+        part = self.part(values)
         self.add(*part)
         if batch is not None:
             self.parts.append((batch, *part))
+
+    def part(self, values: Tensor) -> tuple[int, Tensor, Tensor]:
+        """What [channels, values] add: count, mean and sum of squared deviations."""
+        var, mean = torch.var_mean(values.float(), dim=1, correction=0)
+        return values.shape[1], mean.double(), var.double() * values.shape[1]
 
     def add(self, count: int, mean: Tensor, squares: Tensor) -> None:
         """Take in a part."""
@@ -49,6 +55,26 @@ class Moments:
         """Standard deviation per channel."""
         assert self.squares is not None
         return (self.squares / self.count).clamp_min(0).sqrt()
+
+
+class MeanQuantile(Moments):
+    """The signed quantile of each batch, averaged by its samples: what the authors' code takes (docs/errata.md).
+
+    Unlike all else here it depends on how the values are cut into batches. It is merged as a mean is; it has no spread.
+    """
+
+    def __init__(self, p: float, samples: int = 1) -> None:
+        super().__init__()
+        self.p = p
+        self.samples = samples  # of the batch that is observed next
+
+    def part(self, values: Tensor) -> tuple[int, Tensor, Tensor]:
+        """The quantile of [channels, values] between its two nearest values, and what it weighs."""
+        place = self.p * (values.shape[1] - 1)
+        below = math.floor(place)
+        largest = values.float().topk(values.shape[1] - below, dim=1).values.double()  # in descending order
+        low, high = largest[:, -1], largest[:, max(largest.shape[1] - 2, 0)]
+        return self.samples, low + (place - below) * (high - low), torch.zeros_like(low)
 
 
 class Histogram:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.measure.evaluate import Evaluation
+from spikecast.page.plots import Curve
 from spikecast.paper import Row, Table
-from spikecast.text import columns, comma_separated
+from spikecast.paper.published import published_config
+from spikecast.text import columns
 
 HEAD = ("model", "n", "coding", "thresholds", "c", "T", "published", "measured", "energy published", "energy measured")
 RANDOM = "random weights: the figures say nothing of the method"
+PUBLISHED = "converted as the authors' code does it, not as the paper says"
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The cells that were measured, and the ANNs; `is_random` where these had random weights, which every row says."""
+    """The cells that were measured, and the ANNs.
+
+    Every row says whether the ANNs had random weights, and whether it was converted as the authors' code does it.
+    """
 
     name: str
     metric: str
@@ -50,6 +57,7 @@ class Reproduction:
     anns: dict[str, tuple[float, float]]  # by model: published, measured
     samples: int
     is_random: bool = False
+    as_published: bool = False
 
     def table(self) -> str:
         """Published beside measured."""
@@ -57,22 +65,51 @@ class Reproduction:
         note = f"{self.metric} in percent of {self.samples} images, energy over the ANN's; T steps are T pulse slots"
         marks = ((), ()) if not self.is_random else (("",), ("random weights",))
         rows = [(*HEAD, *marks[0]), *((*c.texts(), *marks[1]) for c in self.cells)]
-        return "\n".join([columns(rows), note, *lines, *([RANDOM] if self.is_random else [])])
+        said = [*([PUBLISHED] if self.as_published else []), *([RANDOM] if self.is_random else [])]
+        return "\n".join([columns(rows), note, *lines, *said])
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The cells in full precision; each says whether the weights were trained."""
-        weights = "random" if self.is_random else "trained"
-        return [{**dict(zip(HEAD, c.fields(), strict=True)), "weights": weights} for c in self.cells]
+        """The cells in full precision; each says whether the weights were trained, and whose settings it has."""
+        marks = {
+            "weights": "random" if self.is_random else "trained",
+            "settings": "authors' code" if self.as_published else "paper",
+        }
+        return [{**dict(zip(HEAD, c.fields(), strict=True)), **marks} for c in self.cells]
 
-    def to_csv(self) -> str:
-        """The same as comma-separated values."""
-        return comma_separated(self.rows)
+    @property
+    def curves(self) -> list[Curve]:
+        """What was measured of each row, and beside it what was published; named by what tells the rows apart."""
+        made = []
+        rows = list(dict.fromkeys(cell.row for cell in self.cells))
+        words = [row_name(row).split() for row in rows]
+        kept = [i for i, column in enumerate(zip(*words, strict=True)) if i < 2 or len(set(column)) > 1]
+        for row, own in zip(rows, words, strict=True):
+            cells = [cell for cell in self.cells if cell.row == row]
+            known = [(c.num_steps, c.published, c.published_energy) for c in cells]
+            published = _curve("_", [k for k in known if None not in k])
+            measured = _curve(
+                " ".join(own[i] for i in kept), [(c.num_steps, c.measured, c.measured_energy) for c in cells]
+            )
+            made.append(dataclasses.replace(measured, published=published if published.values else None))
+        return made
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
         figures = {"metric": self.metric, "samples": self.samples, "anns": self.anns}
         return {"table": self.name, **figures, "cells": self.rows}
+
+
+def row_name(row: Row) -> str:
+    """A row of a table in a few words."""
+    return f"{row.model} n={row.num_levels} {row.coding} {row.thresholds} x{row.threshold_scale:g}"
+
+
+def _curve(name: str, points: Sequence[tuple[int, Any, Any]]) -> Curve:
+    """Points of (T, percent, energy ratio); one spike a step, so a step is a slot. "_" gets no entry of its own."""
+    steps = [t for t, _, _ in points]
+    ratio = [energy for _, _, energy in points]
+    return Curve(name, [x / 100 for _, x, _ in points], steps, None if None in ratio else ratio, steps=steps)
 
 
 def chosen_rows(
@@ -111,15 +148,19 @@ def reproduce(
     *,
     max_steps: int | None = None,
     is_random: bool = False,
+    as_published: bool = False,
 ) -> Reproduction:
-    """Measure rows of a table; `evaluate` converts a row's model with a configuration and runs the data through it."""
+    """Measure rows of a table; `evaluate` converts a row's model with a configuration and runs the data through it.
+
+    With `as_published` a row has the settings of the authors' code, else those of the paper.
+    """
+    settings = published_config if as_published else Row.config
     cells: list[Cell] = []
     anns: dict[str, tuple[float, float]] = {}
     samples = 0
     for row in rows:
-        config = row.config()
         last = steps_of(row, max_steps)
-        evaluation = evaluate(row, config)
+        evaluation = evaluate(row, settings(row))
         samples = evaluation.samples
         if evaluation.ann is not None:
             anns[row.model] = (row.ann, 100 * evaluation.ann[table.metric])
@@ -128,7 +169,7 @@ def reproduce(
             if t <= last:
                 ratio = None if ratios is None else ratios[t - 1]
                 cells.append(Cell(row, t, metric, 100 * evaluation.steps[table.metric][t - 1], energy, ratio))
-    return Reproduction(name, table.metric, cells, anns, samples, is_random)
+    return Reproduction(name, table.metric, cells, anns, samples, is_random, as_published)
 
 
 def published(table: Table) -> str:

@@ -38,18 +38,24 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure after each step, its intervals, the energy over the ANN's, and the pulse slots up to each step."""
+    """A figure after each step, its intervals, the energy over the ANN's, and the pulse slots up to each step.
+
+    `steps` say where it is known, if not after each; `published` is what was published of the same, drawn with dots.
+    """
 
     name: str
     values: Sequence[float]
     slots: Sequence[int]
     ratio: Sequence[float] | None = None
     intervals: Sequence[tuple[float, float]] | None = None
+    steps: Sequence[int] | None = None
+    published: Curve | None = None
 
     @property
     def label(self) -> str:
         """The name; where a step has several pulse slots, how many."""
-        return self.name if self.slots[0] == 1 else f"{self.name}, {self.slots[0]} slots a step"
+        each = self.slots[0] // (self.steps[0] if self.steps else 1)
+        return self.name if each == 1 else f"{self.name}, {each} slots a step"
 
 
 def curve_of(name: str, evaluation: Evaluation) -> Curve:
@@ -96,9 +102,11 @@ def write_curves(
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
         for i, curve in enumerate(curves):
-            add_curve(left, curve, range(1, len(curve.values) + 1), scale, i)
-            if curve.ratio is not None:
-                add_curve(right, curve, [100 * x for x in curve.ratio], scale, i)
+            for one, line in ((curve, "-"), (curve.published, ":")):
+                if one is not None:
+                    add_curve(left, one, one.steps or range(1, len(one.values) + 1), scale, i, line)
+                if one is not None and one.ratio is not None:
+                    add_curve(right, one, [100 * x for x in one.ratio], scale, i, line)
         if ann is not None:
             for axes in (left, right):
                 axes.axhline(scale * ann, color="0.35", linewidth=0.8, linestyle=(0, (4, 3)), label="ANN")
@@ -106,15 +114,21 @@ def write_curves(
         left.xaxis.get_major_locator().set_params(integer=True)
         left.set_ylabel(word)
         right.set_xlabel(f"energy, % of the ANN's ({costs} costs)")
-        left.legend(loc="best")
+        if any(curve.published for curve in curves):  # twice as many lines, and no room among them
+            left.plot([], [], color="0.35", linestyle=":", label="published")
+            figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
+        else:
+            left.legend(loc="best")
 
     return write_figure(path, draw)
 
 
-def add_curve(axes: Any, curve: Curve, places: Sequence[float], scale: float = 1, number: int = 0) -> None:
+def add_curve(
+    axes: Any, curve: Curve, places: Sequence[float], scale: float = 1, number: int = 0, line: str = "-"
+) -> None:
     """One curve with its band, in the colour and with the mark of its number."""
     colour = COLOURS[number % len(COLOURS)]
-    look = {"color": colour, "marker": MARKS[number % len(MARKS)], "label": curve.label}
+    look = {"color": colour, "marker": MARKS[number % len(MARKS)], "label": curve.label, "linestyle": line}
     axes.plot(places, [scale * x for x in curve.values], **look)
     if curve.intervals is None:
         return

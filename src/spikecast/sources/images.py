@@ -22,8 +22,8 @@ LUMA = (0.299, 0.587, 0.114)  # how bright each colour is, as in ITU-R 601
 class Preparation:
     """How images are made ready: the shorter side to `size / crop`, the middle square of `size`, then (x - mean) / std.
 
-    `size` None leaves images as large as they are, as detection does. One `mean` and `std` make grey images, of one
-    channel; three make colours.
+    `size` None leaves images as large as they are, as detection does. `squash` brings both sides to `size / crop`,
+    whatever the image's form. One `mean` and `std` make grey images, of one channel; three make colours.
     """
 
     size: int | None = 224
@@ -31,10 +31,13 @@ class Preparation:
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
     interpolation: str = "bilinear"
+    squash: bool = False
 
     def __post_init__(self) -> None:
         if self.size is not None and not 1 <= self.size <= 8192:
             raise ConfigError(f"size={self.size} must be from 1 to 8192 pixels, or None")
+        if not isinstance(self.squash, bool):
+            raise ConfigError(f"squash={self.squash!r} is not a bool; give True or False")
         if not 0 < self.crop <= 1:
             raise ConfigError(f"crop={self.crop} must be above 0 and at most 1")
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean) or not min(self.std) > 0:
@@ -53,7 +56,8 @@ class Preparation:
             raise ConfigError(f"{str(data)[:200]} does not say how images are made ready ({error})") from None
 
     def __str__(self) -> str:
-        size = "any size" if self.size is None else f"{self.size} pixels, crop {self.crop:g}, {self.interpolation}"
+        how = f"{self.interpolation}, squashed" if self.squash else self.interpolation
+        size = "any size" if self.size is None else f"{self.size} pixels, crop {self.crop:g}, {how}"
         mean, std = (", ".join(f"{v:g}" for v in values) for values in (self.mean, self.std))
         return f"images of {size}, mean {mean}, std {std}"
 
@@ -82,7 +86,7 @@ class Preparation:
             return x
         shorter = round(self.size / self.crop)
         scale = shorter / min(x.shape[-2:])
-        size = [max(shorter, round(n * scale)) for n in x.shape[-2:]]
+        size = [shorter if self.squash else max(shorter, round(n * scale)) for n in x.shape[-2:]]
         if size != list(x.shape[-2:]):
             smooth: dict[str, Any] = {} if interpolation == "nearest" else {"antialias": True, "align_corners": False}
             x = F.interpolate(x[None], size, mode=interpolation, **smooth)[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -129,12 +130,14 @@ def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # options that are not its own among them
         raise ModelError(f"timm:{name} could not be made ({first_line(error)})") from error
     used: dict[str, Any] = resolve_data_config({}, model=model)  # type: ignore[no-untyped-call]
+    size = int(used["input_size"][-1])
     preparation = Preparation(
-        size=int(used["input_size"][-1]),
-        crop=float(used["crop_pct"]),
+        size=size,
+        crop=size / math.floor(size / used["crop_pct"]),  # timm scales to whole pixels, and rounds down
         mean=tuple(used["mean"]),
         std=tuple(used["std"]),
         interpolation=used["interpolation"] if used["interpolation"] in ("bilinear", "bicubic") else "bilinear",
+        squash=used["crop_mode"] == "squash",
     )
     return Loaded(model, preparation, is_random=not pretrained)
 
