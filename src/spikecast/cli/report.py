@@ -74,7 +74,7 @@ def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:
         networks,
         job.counted("measuring"),
         title=title,
-        task=job.source.task,
+        task=job.task,
         classes=list(job.batches.classes) if isinstance(job.batches, Data) else None,
         to_pixels=lambda x: pixels(x, prepared),
     )
