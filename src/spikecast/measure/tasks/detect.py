@@ -78,7 +78,7 @@ class Detection:
 
 def _images(given: Any, keys: Sequence[str], remedy: str) -> list[dict[str, Tensor]]:
     if not isinstance(given, list | tuple) or not all(isinstance(a, dict) and set(keys) <= set(a) for a in given):
-        raise DataError(f"detection needs a list of dicts with {', '.join(keys)}, one for each image; {remedy}")
+        raise DataError(f"detection needs a list of dicts with {', '.join(keys)}, one per image; {remedy}")
     return [{k: torch.as_tensor(v).cpu() for k, v in a.items() if k in (*keys, "iscrowd")} for a in given]
 
 
