@@ -23,7 +23,8 @@ from spikecast.measure import Detection, Segmentation
 home = os.environ.get("SPIKECAST_REAL")
 if not home:
     raise SystemExit("set SPIKECAST_REAL to the folder of the real networks: it has a loaders.py")
-sys.path.append(home)
+if home not in sys.path:
+    sys.path.append(home)
 import loaders  # noqa: E402
 from real_detection import COCO_IDS, SIDE  # noqa: E402
 

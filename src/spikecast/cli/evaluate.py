@@ -17,7 +17,8 @@ def command(
     given: MeasuredOptions,
     settings: SettingOptions,
     time_axis: Annotated[
-        int | None, typer.Option(help="inputs hold frames on this axis, one for each step; MODEL is asked of their mean")
+        int | None,
+        typer.Option(help="axis of the inputs that holds frames, one for each step; the ANN takes their mean"),
     ] = None,
 ) -> None:
     """Convert MODEL and measure it on --data, beside the model itself; or measure a FILE.spikecast.

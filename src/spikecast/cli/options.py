@@ -174,7 +174,7 @@ class JobOptions(MachineOptions, DataOptions, ModelOptions):  # fields of the la
     task: Annotated[
         str,
         typer.Option(
-            help=f"{', '.join(TASKS)}, or FILE.py:FUNCTION for one of your own; unless given, what model or data are for"
+            help=f"{', '.join(TASKS)}, or FILE.py:FUNCTION for your own; unless given, what model or data are for"
         ),
     ] = ""
 

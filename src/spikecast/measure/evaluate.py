@@ -225,8 +225,15 @@ def evaluate(
     step, and the model is asked about their mean.
     """
     evaluator = Evaluator(
-        network, task, model=model, costs=costs, num_steps=num_steps, inputs=inputs, targets=targets, time_axis=time_axis
-    )  # fmt: skip
+        network,
+        task,
+        model=model,
+        costs=costs,
+        num_steps=num_steps,
+        inputs=inputs,
+        targets=targets,
+        time_axis=time_axis,
+    )
     return evaluator.result([evaluator.measure(i, batch) for i, batch in enumerate(data)])
 
 

@@ -38,9 +38,8 @@ class Segmentation:
         if labels.is_floating_point() or (
             bool(kept.any()) and not 0 <= int(labels[kept].min()) <= int(labels[kept].max()) < number
         ):
-            raise DataError(
-                f"labels up to {labels[kept].max()} do not fit {number} classes; {self.ignored} marks pixels without one"
-            )
+            most = labels[kept].max()
+            raise DataError(f"labels up to {most} do not fit {number} classes; {self.ignored} marks pixels without one")
         return [
             [_counts(c[k][c[k] == y[k]], number), _counts(y[k], number), _counts(c[k], number)]
             for c, y, k in zip(classes.cpu(), labels.long().cpu(), kept.cpu(), strict=True)
