@@ -15,7 +15,7 @@ from spikecast.measure import Detection, Segmentation, evaluate
 from spikecast.measure.tasks import Task, task_named
 
 
-def boxes(raw: Tensor) -> list[dict[str, Tensor]]:
+def boxes(raw: Tensor) -> list[dict[str, Any]]:
     """Rows of x, y, width, height, score: one box per image."""
     return [
         {"boxes": torch.cat([row[:2], row[:2] + row[2:4].abs()])[None], "scores": row[4:5].sigmoid(), "labels": [1]}

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import spikecast
 from spikecast import Config
+from spikecast.config import Coding
 from spikecast.errors import DataError
 from spikecast.measure import evaluate
 
@@ -19,7 +20,7 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(24, 5)).eval()
 
 
-def converted(model: nn.Module, x: Tensor, coding: str) -> spikecast.SpikingNetwork:
+def converted(model: nn.Module, x: Tensor, coding: Coding) -> spikecast.SpikingNetwork:
     return spikecast.convert(model, [x], Config(num_steps=T, burst=2, thresholds="quantile", coding=coding))
 
 
@@ -41,7 +42,7 @@ def test_figures_are_those_of_run(model: nn.Module, axis: int) -> None:
 
 
 @pytest.mark.parametrize("coding", ["differential", "rate"])
-def test_constant_frames_cost_what_an_image_does(model: nn.Module, coding: str) -> None:
+def test_constant_frames_cost_what_an_image_does(model: nn.Module, coding: Coding) -> None:
     x, labels = torch.randint(-4, 5, (5, 2, 6, 6)) / 4, torch.zeros(5).long()  # quarters: their mean is exact
     snn = converted(model, x, coding)
     image = evaluate(snn, [(x, labels)], model=model)

@@ -17,6 +17,8 @@ from torch import Tensor
 import spikecast
 from spikecast import Config, measure
 from spikecast.cli import main
+from spikecast.sources import Preparation
+from spikecast.sources.images import read_pixels
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "real_networks.py"
 
@@ -120,24 +122,55 @@ def in_python(loaders: ModuleType, given: Given) -> tuple[measure.Evaluation, di
         return found, given.ann(loaders, model(still[1]), y)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_command_line_gives_pythons_figures(
-    real_loaders: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = CASES[name]
+@pytest.fixture
+def evaluated(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    """What `spikecast eval` prints as JSON."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the folder is not ours
+
+    def run(*words: str) -> dict[str, Any]:
+        with pytest.raises(SystemExit) as end:
+            main(["eval", *words, "--json"])
+        said = capsys.readouterr()
+        assert end.value.code == 0, said.err
+        found: dict[str, Any] = json.loads(said.out)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_command_line_gives_pythons_figures(real_loaders: ModuleType, evaluated, name: str) -> None:
+    given = CASES[name]
     task = f"{EXAMPLE}:{given.own}" if given.own else str(given.task(real_loaders))
-    words = ["eval", f"{EXAMPLE}:{name}", "--data", f"{EXAMPLE}:{given.data}", "--task", task, "--trust", "--json"]
+    words = [f"{EXAMPLE}:{name}", "--data", f"{EXAMPLE}:{given.data}", "--task", task, "--trust"]
     words += ["--limit", str(given.samples), "-T", str(given.steps)]
     words += [] if given.time_axis is None else ["--time-axis", str(given.time_axis)]
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    said = capsys.readouterr()
-    assert end.value.code == 0, said.err
-    found = json.loads(said.out)
+    found = evaluated(*words)
     python, ann = in_python(real_loaders, given)
     wanted = json.loads(json.dumps(python.to_json()))
     assert found["samples"] == given.samples
     for key in ("steps", "ann", "agreement", "intervals", "less_ann", "energy"):
         assert found[key] == wanted[key], key
     assert {figure: found["ann"][figure] for figure in ann} == pytest.approx(ann, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", ["WordNet", "number"])
+def test_a_part_of_imagenet_by_its_folders(real: Path, real_loaders: ModuleType, evaluated, tmp_path, form) -> None:
+    """Images of some classes in folders of either name; the labels are those of the list they come with."""
+    from timm.data.imagenet_info import ImageNetInfo
+
+    numbers = list(ImageNetInfo("imagenet-1k").label_names())  # type: ignore[no-untyped-call, unused-ignore]
+    rows = [line.split() for line in (real / "imagenet" / "val.txt").read_text().splitlines()[:24]]
+    for image, label in rows:
+        folder = tmp_path / (numbers[int(label)] if form == "WordNet" else label)
+        folder.mkdir(exist_ok=True)
+        (folder / image).symlink_to(real / "imagenet" / "images" / image)
+    weights = str(real / "weights" / "vit_tiny.safetensors")
+    words = ("timm:vit_tiny_patch16_224", "--weights", weights, "--data", f"imagefolder:{tmp_path}")
+    found = evaluated(*words, "--thresholds", "quantile", "--calibrate", "8")
+    prepare = Preparation(224, 0.9, (0.5,) * 3, (0.5,) * 3, "bicubic")
+    x = torch.stack([prepare(read_pixels(real / "imagenet" / "images" / image)) for image, _ in rows])
+    with torch.no_grad():
+        right = real_loaders.vit_tiny_model()(x).argmax(1) == torch.tensor([int(label) for _, label in rows])
+    assert found["ann"]["top1"] == float(right.double().mean())
+    assert found["ann"]["top1"] > 0.5

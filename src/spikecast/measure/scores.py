@@ -122,8 +122,8 @@ class Scores:
         if ours is not None and theirs is not None:
             return [middle(column) for column in (ours - theirs).T]
         if self.task.draws == 0:
-            both = [torch.tensor(notes, dtype=torch.bool) for notes in (first, second)]
-            return [paired_share(*(right[:, i] for right in both)).interval for i in range(len(self.task.metrics))]
+            a, b = (torch.tensor(notes, dtype=torch.bool) for notes in (first, second))
+            return [paired_share(a[:, i], b[:, i]).interval for i in range(len(self.task.metrics))]
         most = [1.0 if metric.unit == "%" else LARGEST for metric in self.task.metrics.values()]
         return [Interval(-value, value) for value in most]
 
