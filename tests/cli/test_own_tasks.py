@@ -145,6 +145,14 @@ def test_tasks_that_are_refused(cli: Callable[..., Any], mine: Path, task: str, 
     assert complaint in cli("eval", *model, "--task", task, *trust, "--thresholds", "quantile").complaint
 
 
+def test_a_task_that_needs_to_be_told_how_to_read_answers(cli: Callable[..., Any], mine: Path) -> None:
+    words = ("eval", "mine.py:raw_boxes", "--data", "mine.py:photos", *QUICK)
+    assert "one per image; Detection(decode=...) makes it" in cli(*words, "--task", "detection").complaint
+    assert "targets of class numbers [B, H, W]" in cli(*words, "--task", "segmentation").complaint
+    words = ("eval", "mine.py:net", "--data", "mine.py:pixels", *QUICK)
+    assert "classification needs just one, or give another task" in cli(*words).complaint
+
+
 def test_records_of_another_task_are_refused(cli, mine: Path) -> None:
     words = ("eval", "mine.py:net", "--data", "mine.py:pixels", *QUICK, "--resume", "of-masks", "--task")
     assert cli(*words, "mine.py:masks").code == 0

@@ -82,3 +82,9 @@ def test_answers_that_do_not_fit(task: Any, answer: Tensor, message: str) -> Non
     with pytest.raises(DataError, match=message) as caught:
         task.notes(answer, torch.zeros(1, 2, 2).long())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("target", [[{"boxes": 1}], None, [torch.zeros(2, 2), torch.zeros(3, 2)]])
+def test_targets_that_are_no_classes_of_pixels(target: Any) -> None:
+    with pytest.raises(DataError, match=r"needs targets of class numbers \[B, H, W\]"):
+        Segmentation().notes(torch.zeros(2, 3, 2, 2), target)

@@ -18,7 +18,7 @@ def command(
     settings: SettingOptions,
     time_axis: Annotated[
         int | None,
-        typer.Option(help="axis of the inputs that holds frames, one for each step; the ANN takes their mean"),
+        typer.Option(help="axis of the inputs that holds frames, one for each step; the ANN takes their mean", min=1),
     ] = None,
 ) -> None:
     """Convert MODEL and measure it on --data, beside the model itself; or measure a FILE.spikecast.

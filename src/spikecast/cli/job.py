@@ -183,7 +183,7 @@ def open_job(options: JobOptions, time_axis: int | None = None) -> Job:
     size = f"{len(batches)} images; {source.preparation}" if isinstance(batches, Data) else "batches of its own"
     common.note(f"{options.model}, {options.data}: {size}")
     said = {**_said(source, options), "time_axis": time_axis}
-    return Job(source, batches, calibrating, said, given or source.task, time_axis)
+    return Job(source, batches, calibrating, said, source.task if given is None else given, time_axis)
 
 
 @torch.no_grad()

@@ -54,15 +54,14 @@ class Source(Loaded):
     def reading(self, data: str, task: str) -> Source:
         """For a task. A model of one's own does not say what it is for; the data does, where no task was given.
 
-        Detectors prepare images themselves.
+        Detectors prepare images themselves, and are converted by their parts.
         """
         own = self.network is None and self.spec.partition(":")[0].endswith(".py")
         task = task or (OF_DATA.get(data.partition(":")[0], "") if own else "")
         changed: dict[str, Any] = {"task": task} if task else {}
-        if task and own:
-            changed["regions"] = PARTS.get(task)
         if task == "detection" and own:
-            changed["preparation"] = RAW
+            parts = PARTS[task]  # one that has none of them answers with raw numbers, and is taken whole
+            changed |= {"preparation": RAW, "regions": parts if all(hasattr(self.model, p) for p in parts) else None}
         return dataclasses.replace(self, **changed)
 
     def refuse_saved(self) -> None:

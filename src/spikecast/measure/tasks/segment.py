@@ -32,7 +32,7 @@ class Segmentation:
 
     def notes(self, answer: Any, target: Any) -> list[Any]:
         """Of each image and class: pixels that are right, that are of the class, and that were given it."""
-        labels = torch.stack(list(target)) if isinstance(target, list | tuple) else target
+        labels = _stacked(target)
         classes, number = self._classes(answer, labels.shape[-2:])
         kept = labels != self.ignored
         if labels.is_floating_point() or (
@@ -82,6 +82,14 @@ class Segmentation:
                 f"class numbers of {tuple(found.shape[-2:])} pixels for a target of {tuple(size)}; decode to that size"
             )
         return found.long(), self.classes
+
+
+def _stacked(target: Any) -> Tensor:
+    """The class numbers [B, H, W]."""
+    parts = list(target) if isinstance(target, list | tuple) else [target]
+    if not all(isinstance(part, Tensor) and part.shape == parts[0].shape for part in parts):
+        raise DataError("segmentation needs targets of class numbers [B, H, W], as one tensor or a list of equal ones")
+    return torch.stack(parts) if isinstance(target, list | tuple) else target
 
 
 def _counts(classes: Tensor, number: int) -> list[int]:
