@@ -150,7 +150,7 @@ def test_a_task_that_needs_to_be_told_how_to_read_answers(cli: Callable[..., Any
     assert "one per image; Detection(decode=...) makes it" in cli(*words, "--task", "detection").complaint
     assert "targets of class numbers [B, H, W]" in cli(*words, "--task", "segmentation").complaint
     words = ("eval", "mine.py:net", "--data", "mine.py:pixels", *QUICK)
-    assert "classification needs just one, or give another task" in cli(*words).complaint
+    assert "classification needs one, or give another task" in cli(*words).complaint
 
 
 def test_records_of_another_task_are_refused(cli, mine: Path) -> None:

@@ -55,6 +55,6 @@ def scores(answer: Any) -> Tensor:
     ]
     if len(found) != 1:
         raise DataError(
-            f"an answer holds {len(found)} tensors of scores [B, C]; classification needs just one, or give another task"
+            f"an answer holds {len(found)} tensors of scores [B, C]; classification needs one, or give another task"
         )
     return found[0]
