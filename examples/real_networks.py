@@ -114,10 +114,3 @@ def nmnist() -> nn.Module:
 def events(split: str = "val") -> Batches:
     """Ten frames of 30 ms each: [B, 10, 2, 34, 34]."""
     return batches(loaders.nmnist_frames, split, 50, mean=False)
-
-
-# -- an image classifier that is trained on pixels from -1 to 1
-
-
-def vit_tiny() -> nn.Module:
-    return loaders.vit_tiny_model()
