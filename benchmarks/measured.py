@@ -50,8 +50,8 @@ def points(folder: Path) -> tuple[list[Point], list[Note]]:
 def difference(real: Real, first: Sequence[Note], second: Sequence[Note]) -> tuple[float, Interval]:
     """Score less score on the same samples, and the interval; in per cent or the score's own unit."""
     if real.task == "classes":
-        right = [torch.tensor([note[0] for note in notes]) == 1 for notes in (first, second)]
-        pair = paired_share(*right)
+        ours, theirs = (torch.tensor([note[0] for note in notes]) == 1 for notes in (first, second))
+        pair = paired_share(ours, theirs)
         return 100 * pair.difference, Interval(100 * pair.interval.low, 100 * pair.interval.high)
     interval = paired_bootstrap(real.score, list(first), list(second), draws=draws_of(real))
     return real.score(first) - real.score(second), interval

@@ -13,6 +13,10 @@ SpikecastError
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
+from typing import Any
+
 
 class SpikecastError(Exception):
     """A mistake that can be mended by the user; the message names the value, the rule and the remedy."""
@@ -53,3 +57,15 @@ class MissingExtraError(SpikecastError, ImportError):
 def first_line(error: BaseException) -> str:
     """The first line of what an exception says, cut where it is endless; its type where it says nothing."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+
+
+def run_own(said: str, code: Callable[[], Any]) -> Any:
+    """Code of the user's own, whose mistakes are said in one line with the place they come from."""
+    try:
+        return code()
+    except SpikecastError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        kind = type(error).__name__
+        raise DataError(f"{said} ({kind}: {first_line(error)}, line {last.lineno} of {last.filename})") from error

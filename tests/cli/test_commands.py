@@ -131,7 +131,7 @@ def test_calibration_keeps_labels_of_classes_only(home: Path, monkeypatch) -> No
     job = open_job(JobOptions(**options, **vars(MachineOptions())))
     (batch,) = job.calibration()
     assert batch[1].tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    other = dataclasses.replace(job, source=dataclasses.replace(job.source, task="segmentation"))
+    other = dataclasses.replace(job, task="segmentation")
     (batch,) = other.calibration()
     assert len(batch) == 1  # a model could take anything else for an argument
     seen: list[str] = []

@@ -11,8 +11,9 @@ from torch import nn
 
 import spikecast
 from spikecast import Config
+from spikecast.errors import DataError
 from spikecast.measure import evaluate
-from spikecast.measure.intervals import paired_bootstrap, paired_share, share
+from spikecast.measure.intervals import bootstrap, paired_bootstrap, paired_share, share
 from spikecast.measure.scores import ALL, Scores
 from spikecast.measure.tasks import task_named
 
@@ -54,6 +55,32 @@ def test_other_scores_are_drawn_anew() -> None:
     (interval,) = scores.intervals()["miou"]
     assert interval.holds(scores.steps()["miou"][0])
     assert scores.intervals()["agreement"][0].holds(scores.agreement()[0])
+
+
+def test_all_figures_are_read_off_the_same_draws() -> None:
+    """One pass over the draws for each step and one for the ANN, with the numbers of a pass for each figure."""
+    task, calls = task_named("language"), []
+    notes = [[[float(x), 1.0 * (x > 2), 2.0] for x in torch.rand(8).mul(4)] for _ in range(3)]
+
+    class Counted(type(task)):  # type: ignore[misc]
+        def result(self, notes):
+            calls.append(len(notes))
+            return super().result(notes)
+
+    scores = Scores(Counted(), notes[:2], notes[2], None)
+    found, less = scores.intervals(), scores.less_ann()
+    assert len(calls) == 3 * task.draws
+    for i, name in enumerate(task.metrics):
+
+        def figure(drawn, name=name):
+            return task.result(drawn)[name]
+
+        for t in range(2):
+            assert found[name][t] == bootstrap(figure, notes[t], draws=task.draws)
+            assert less[name][t] == paired_bootstrap(figure, notes[t], notes[2], draws=task.draws)
+        assert found["ann"][i] == bootstrap(figure, notes[2], draws=task.draws)
+    with pytest.raises(DataError, match="8 samples against 7; measure both networks on the same samples"):
+        scores.less(Scores(task, [notes[0][:7]], None, None))
 
 
 def test_halves_take_turns() -> None:

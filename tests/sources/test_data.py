@@ -66,6 +66,14 @@ def test_splits(folder: Path) -> None:
     assert len(opened(f"imagefolder:{folder / 'val'}", PLAIN, split="train")) == 6  # no splits: all there is
 
 
+def test_batches_that_are_yielded_can_be_gone_through_again(tmp_path: Path) -> None:
+    """Commands that try several settings need the same batches for each."""
+    (tmp_path / "mine.py").write_text("def batches(split):\n    yield from ([n] for n in range(len(split)))\n")
+    for limit, wanted in ((None, [[0], [1], [2], [3], [4]]), (2, [[0], [1]])):
+        data = open_data(f"{tmp_path / 'mine.py'}:batches", split="train", limit=limit, trust=True)
+        assert [list(data), list(data)] == [wanted, wanted]
+
+
 @pytest.mark.parametrize("form", ["pair", "dict", "tensor", "detection"])
 def test_somebody_elses_batches_are_cut(form: str) -> None:
     x, y = torch.arange(12.0).reshape(4, 3), torch.arange(4)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from spikecast.cli import common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import MeasuredOptions, SettingOptions, grouped
@@ -9,7 +13,14 @@ from spikecast.page.plots import check_plot, write_evaluations
 
 
 @grouped
-def command(given: MeasuredOptions, settings: SettingOptions) -> None:
+def command(
+    given: MeasuredOptions,
+    settings: SettingOptions,
+    time_axis: Annotated[
+        int | None,
+        typer.Option(help="axis of the inputs that holds frames, one for each step; the ANN takes their mean", min=1),
+    ] = None,
+) -> None:
     """Convert MODEL and measure it on --data, beside the model itself; or measure a FILE.spikecast.
 
     \b
@@ -17,10 +28,12 @@ def command(given: MeasuredOptions, settings: SettingOptions) -> None:
     spikecast eval digits.spikecast --data demo:digits
     spikecast eval demo:cnn --data demo:digits --steps 8 --plot curve.pdf --csv curve.csv
     spikecast eval timm:vit_tiny_patch16_224 --pretrained --data imagenet:/data/imagenet --limit 1000
+    spikecast eval mine.py:yolo --data mine.py:images --task mine.py:boxes --trust
+    spikecast eval mine.py:net --data mine.py:events --time-axis 1 --steps 10 --trust
     """
     settings.config()  # what is wrong is said before anything is read
     check_plot(given.plot)
-    job = open_job(given)
+    job = open_job(given, time_axis)
     evaluation = job.evaluate(job.config(settings, given.seed), given)
     common.skipped(job.batches)
     common.figures(

@@ -16,15 +16,17 @@ from spikecast import distributed
 from spikecast.batches import Binder, calls
 from spikecast.cli import common
 from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
-from spikecast.cli.source import Source, on_device, open_source
+from spikecast.cli.source import Source, on_device, open_source, open_task
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError, DataError
 from spikecast.experiments.compare import Comparison, compare, has_rectifiers
 from spikecast.experiments.resume import evaluate_all
-from spikecast.measure import Evaluation, Evaluator
+from spikecast.measure import Detection, Evaluation, Evaluator, Segmentation
+from spikecast.measure.tasks import TASKS, Task, task_named
 from spikecast.measure.tasks.classify import scores
 from spikecast.network.base import Network
+from spikecast.network.frames import mean_call
 from spikecast.sources import Data, open_data, samples
 from spikecast.text import duration
 
@@ -37,6 +39,8 @@ class Job:
     batches: Iterable[Any]
     calibrating: Iterable[Any]
     said: Mapping[str, Any]  # what was asked for, so that records of another job are not mixed in
+    task: str | Task
+    time_axis: int | None = None  # of inputs that hold frames
 
     def data(self) -> Iterator[Any]:
         """The batches, on the device."""
@@ -48,9 +52,12 @@ class Job:
 
     def calibration(self) -> Iterator[Any]:
         """The images that thresholds are found from."""
-        # Labels of classes say that the answers are scores; detectors would take targets for a second argument.
-        alone = isinstance(self.calibrating, Data) and self.source.task != "classification"
-        return ([b[0]] if alone else b for b in self._counted(self.calibrating, "calibrating"))
+        # Labels of classes say that the answers are scores, and labels of pixels do not; detectors would take targets
+        # for a second argument.
+        alone = isinstance(task_named(self.task), Detection | Segmentation)
+        for batch in self._counted(self.calibrating, "calibrating"):
+            given = batch[:-1] if alone and isinstance(batch, list | tuple) and len(batch) > 1 else batch
+            yield given if self.time_axis is None else _mean(given, self.time_axis)
 
     def _counted(self, batches: Iterable[Any], what: str) -> Iterator[Any]:
         with common.progress(_size(batches), what) as done:
@@ -85,10 +92,11 @@ class Job:
         total = config.steps_or(steps)
         evaluator = Evaluator(
             lambda: self.network(config),
-            self.source.task,
+            self.task,
             model=self.source.model,
             costs=options.costs,
             num_steps=total,
+            time_axis=self.time_axis,
         )
         folder = options.resume / label.replace(" ", "-") if options.resume is not None else None
         said = {**self.said, "config": config.to_json(), "steps": total}
@@ -123,7 +131,7 @@ class Job:
                 self.calibration,
                 self.data,
                 configs,
-                task=self.source.task,
+                task=self.task,
                 costs=options.costs,
                 regions=self.source.regions,
                 folder=options.resume,
@@ -139,8 +147,20 @@ def _size(batches: Iterable[Any]) -> int | None:
     return len(batches) if isinstance(batches, Data) else None
 
 
+def _mean(batch: Any, time_axis: int) -> Any:
+    """A batch with the mean over its frames in their place."""
+    if not isinstance(batch, list | tuple):
+        return mean_call(((batch,), {}), time_axis)[0][0]
+    (still,), _ = mean_call(((batch[0],), {}), time_axis)
+    return (still, *batch[1:])
+
+
 def open_job(
-    options: JobOptions, *, prepared: Mapping[str, Any] | None = None, calibrate_on_measured: bool = False
+    options: JobOptions,
+    time_axis: int | None = None,
+    *,
+    prepared: Mapping[str, Any] | None = None,
+    calibrate_on_measured: bool = False,
 ) -> Job:
     """Open the model and the data, and say on stderr what was understood.
 
@@ -149,7 +169,13 @@ def open_job(
     """
     if options.calibrate < 1:
         raise ConfigError(f"--calibrate {options.calibrate}: thresholds need at least one image")
-    source = open_source(options, options).reading(options.data)
+    given = open_task(options.task, trust=options.trust) if options.task else None
+    source = open_source(options, options).reading(options.data, options.task)
+    if given is None and source.task not in TASKS:  # a file does not say which code is run
+        raise ConfigError(
+            f"{source.spec} is for the task {source.task[:80]!r}, which is none of {', '.join(TASKS)}; "
+            "say --task FILE.py:FUNCTION --trust"
+        )
     if prepared:
         source = dataclasses.replace(source, preparation=dataclasses.replace(source.preparation, **prepared))
     opened = partial(
@@ -169,15 +195,17 @@ def open_job(
             calibrating = opened(split="train", limit=count)
         except DataError:  # there is no training split
             calibrating = opened(split="val", limit=count)
-    size = f"{len(batches)} images" if isinstance(batches, Data) else "some images"
-    common.note(f"{options.model}, {options.data}: {size}; {source.preparation}")
-    return Job(source, batches, calibrating, _said(source, options))
+    size = f"{len(batches)} images; {source.preparation}" if isinstance(batches, Data) else "batches of its own"
+    common.note(f"{options.model}, {options.data}: {size}")
+    said = {**_said(source, options), "time_axis": time_axis}
+    return Job(source, batches, calibrating, said, source.task if given is None else given, time_axis)
 
 
 @torch.no_grad()
 def _numbered(batches: Iterable[Any], source: Source, options: JobOptions) -> Iterable[Any]:
     """Folders of images as classes of the model, which is asked for its number of outputs."""
-    if not isinstance(batches, Data) or not batches.classes or source.task != "classification":
+    other = source.task in TASKS and source.task != "classification"
+    if not isinstance(batches, Data) or not batches.classes or other or batches.task != "classification":
         if options.class_map is not None:
             raise ConfigError(f"--class-map {options.class_map}: {options.data} is no folder of classes; leave it out")
         return batches
@@ -192,6 +220,7 @@ def _said(source: Source, options: JobOptions) -> dict[str, Any]:
     weights = "pretrained" if options.pretrained else None if options.weights is None else str(options.weights)
     return {
         "model": options.model,
+        "task": source.task,
         "weights": weights,
         "data": options.data,
         "images": options.limit,

@@ -18,6 +18,7 @@ import typer
 
 from spikecast.config import Config
 from spikecast.errors import ConfigError
+from spikecast.measure.tasks import TASKS
 
 Steps = Annotated[int, typer.Option("--steps", "-T", help="time-steps")]
 DataSpec = Annotated[
@@ -36,7 +37,7 @@ class WeightOptions:
     weights: Annotated[Path | None, typer.Option(help="safetensors, or a checkpoint of tensors")] = None
     pretrained: Annotated[bool, typer.Option("--pretrained", help="download the publisher's weights")] = False
     classes: Annotated[int | None, typer.Option(help="classes of the model, where not its usual number")] = None
-    trust: Annotated[bool, typer.Option("--trust", help="run the code of FILE.py, or of a .pt2 program")] = False
+    trust: Annotated[bool, typer.Option("--trust", help="run the code of every FILE.py, or of a .pt2 program")] = False
     size: Annotated[int | None, typer.Option(help="pixels of a side, where not the model's usual size")] = None
     mean: Annotated[str, typer.Option(help="subtracted from pixels in 0..1: one number, or one per colour")] = ""
     std: Annotated[str, typer.Option(help="pixels are divided by it: one number, or one per colour")] = ""
@@ -170,6 +171,13 @@ class FigureOptions:
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(MachineOptions, DataOptions, ModelOptions):  # fields of the last come first
     """A model and its data."""
+
+    task: Annotated[
+        str,
+        typer.Option(
+            help=f"{', '.join(TASKS)}, or FILE.py:FUNCTION for your own; unless given, what model or data are for"
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,15 +69,16 @@ def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:
     """The report of some networks of a job, with pictures that look as the images did."""
     from spikecast.page import build
 
+    data = job.batches if isinstance(job.batches, Data) else None  # others are made ready in a way of their own
     prepared = job.source.preparation
     return build(
         job.source.model,
         networks,
         job.counted("measuring"),
         title=title,
-        task=job.source.task,
-        classes=list(job.batches.classes) if isinstance(job.batches, Data) else None,
-        to_pixels=lambda x: pixels(x, prepared),
+        task=job.task,
+        classes=None if data is None else list(data.classes),
+        to_pixels=None if data is None else lambda x: pixels(x, prepared),
     )
 
 

@@ -14,13 +14,15 @@ from spikecast.cli.options import MachineOptions, ModelOptions
 from spikecast.conversion.pipeline import load
 from spikecast.errors import ArtifactError, ConfigError
 from spikecast.graph.structure import flatten, unflatten
+from spikecast.measure.tasks import TASKS, Task
 from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.sources import Preparation
 from spikecast.sources.models import PARTS, RAW, Loaded, open_model
+from spikecast.sources.plugin import function_in
 
 SUFFIX = ".spikecast"
-TASKS = {"coco": "detection", "voc": "segmentation"}  # of other data, classification
+OF_DATA = {"coco": "detection", "voc": "segmentation"}  # of other data, classification
 ANY_SIZE = 320  # pixels of an example where a model takes any size
 
 
@@ -49,14 +51,17 @@ class Source(Loaded):
         """What is stored along with the network."""
         return {"model": self.spec, "task": self.task, "preparation": self.preparation.to_json()}
 
-    def reading(self, data: str) -> Source:
-        """A model of one's own does not say what it is for; the data does. Detectors prepare images themselves."""
-        task = TASKS.get(data.partition(":")[0])
-        if task is None or self.network is not None or not self.spec.partition(":")[0].endswith(".py"):
-            return self
-        changed: dict[str, Any] = {"task": task, "regions": PARTS.get(task)}
-        if task == "detection":
-            changed["preparation"] = RAW
+    def reading(self, data: str, task: str) -> Source:
+        """For a task. A model of one's own does not say what it is for; the data does, where no task was given.
+
+        Detectors prepare images themselves, and are converted by their parts.
+        """
+        own = self.network is None and self.spec.partition(":")[0].endswith(".py")
+        task = task or (OF_DATA.get(data.partition(":")[0], "") if own else "")
+        changed: dict[str, Any] = {"task": task} if task else {}
+        if task == "detection" and own:
+            parts = PARTS[task]  # one that has none of them answers with raw numbers, and is taken whole
+            changed |= {"preparation": RAW, "regions": parts if all(hasattr(self.model, p) for p in parts) else None}
         return dataclasses.replace(self, **changed)
 
     def refuse_saved(self) -> None:
@@ -76,6 +81,21 @@ class Source(Loaded):
         else:
             made = torch.randn(count, self.preparation.channels, size, size)
         return on_device(made, self.device)
+
+
+def open_task(spec: str, *, trust: bool) -> str | Task:
+    """A task by its name, or the one that a function of FILE.py makes: that runs code, and needs `trust`."""
+    if spec in TASKS:
+        return spec
+    if not spec.rpartition(":")[0].endswith(".py"):
+        raise ConfigError(f"--task {spec!r}: give one of {', '.join(TASKS)}, or FILE.py:FUNCTION")
+    made = function_in(spec, "task", trust=trust)()
+    if not isinstance(made, Task):
+        raise ConfigError(
+            f"task {spec!r} made a {type(made).__name__}; the function must return a task, such as "
+            "spikecast.measure.Detection(decode=...)"
+        )
+    return made
 
 
 def open_source(options: ModelOptions, machine: MachineOptions) -> Source:
@@ -120,10 +140,7 @@ def _of_network(spec: str, network: Network) -> Loaded:
         preparation = Preparation.from_json(said["preparation"]) if "preparation" in said else Preparation()
     except ConfigError as error:
         raise ArtifactError(f"{spec}: {error}; save it again") from error
-    task = said.get("task", "classification")
-    if task not in ("classification", "detection", "segmentation"):
-        raise ArtifactError(f"{spec} is for the unknown task {str(task)[:40]!r}; save it again")
-    return Loaded(Analog(network), preparation, task)
+    return Loaded(Analog(network), preparation, str(said.get("task", "classification")))
 
 
 def _prepared(preparation: Preparation, options: ModelOptions) -> Preparation:

@@ -21,6 +21,7 @@ from spikecast.network.answers import at_step
 from spikecast.network.base import Network
 from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
+from spikecast.network.frames import mean_call
 from spikecast.text import columns, si
 
 Record = dict[str, Any]  # of one batch: plain JSON data
@@ -140,7 +141,9 @@ class Evaluator:
         num_steps: int | None = None,
         inputs: InputFunction | None = None,
         targets: Callable[[Any], Any] | None = None,
+        time_axis: int | None = None,
     ) -> None:
+        self.time_axis = time_axis
         self.task, self.model, self.inputs, self.targets = task_named(task), model, inputs, targets
         self.name = task if isinstance(task, str) else type(task).__name__
         self.costs = None if costs is None else costs_named(costs)
@@ -165,16 +168,17 @@ class Evaluator:
         target = _target(batch) if self.targets is None else self.targets(batch)
         tally = Tally(self.num_steps)
         if self.costs is None:
-            answers = self.network.run(*call[0], num_steps=self.num_steps, **call[1])
+            answers = self.network.run(*call[0], num_steps=self.num_steps, time_axis=self.time_axis, **call[1])
         else:
-            answers = metered_run(self.network, call, tally)
+            answers = metered_run(self.network, call, tally, self.time_axis)
         each = [at_step(answers, t) for t in range(self.num_steps)]
         record: Record = {"batch": number, "samples": _length(target), "slots": self.network.slots(self.num_steps)}
         record["steps"] = [self.task.notes(answer, target) for answer in each]
         if self.costs is not None:
             record["tally"] = tally.to_json()
         if self.model is not None:
-            reference = self.model(*call[0], **call[1])
+            args, kwargs = call if self.time_axis is None else mean_call(call, self.time_axis)
+            reference = self.model(*args, **kwargs)
             record["ann"] = self.task.notes(reference, target)
             record["same"] = [self.task.same(answer, reference) for answer in each]
         return record
@@ -212,15 +216,24 @@ def evaluate(
     num_steps: int | None = None,
     inputs: InputFunction | None = None,
     targets: Callable[[Any], Any] | None = None,
+    time_axis: int | None = None,
 ) -> Evaluation:
     """Run batches of (input, target) and score the answer after each step; with the `model`, beside it.
 
     `task` is the name of one, an `OwnTask`, or any other `Task`; `costs` price the operations (None leaves energy out);
-    `inputs` and `targets` pick those out of a batch.
+    `inputs` and `targets` pick those out of a batch. With `time_axis` inputs hold frames on that axis, one for each
+    step, and the model is asked about their mean.
     """
     evaluator = Evaluator(
-        network, task, model=model, costs=costs, num_steps=num_steps, inputs=inputs, targets=targets
-    )  # fmt: skip
+        network,
+        task,
+        model=model,
+        costs=costs,
+        num_steps=num_steps,
+        inputs=inputs,
+        targets=targets,
+        time_axis=time_axis,
+    )
     return evaluator.result([evaluator.measure(i, batch) for i, batch in enumerate(data)])
 
 

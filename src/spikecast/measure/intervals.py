@@ -139,30 +139,38 @@ def bootstrap(score: Score, notes: Notes, confidence: float = 0.95, *, draws: in
     (percentiles: Efron and Tibshirani 1993, chapter 13. Their BCa needs one more score for each sample left out: too
     many for mean average precision). The same seed gives the same bits, on any number of threads.
     """
-    return middle(scores_drawn(score, notes, draws=draws, seed=seed), confidence)
+    _check_draws(draws, confidence)  # before the work
+    return middle(redrawn(score, notes, draws=draws, seed=seed), confidence)
 
 
-def scores_drawn(score: Score, notes: Notes, *, draws: int = 2000, seed: int = 0) -> Tensor:
-    """The score of each draw of `bootstrap`, double [draws]; as many notes and the same seed draw the same samples."""
-    if len(notes) < 2:
-        raise DataError(f"{len(notes)} notes cannot be drawn anew; give one for each sample, two samples at least")
-    found = _scores(score, notes, draws, seed)
+def middle(found: Tensor, confidence: float = 0.95) -> Interval:
+    """From where to where this share of the scores of all draws lies, as many left out on each side."""
+    _check_draws(len(found), confidence)
     if not bool(found.isfinite().all()):
         bad = found[~found.isfinite()][0]
         raise DataError(
             f"a score of samples drawn anew is {bad}, not finite; let it be a number for any choice of them"
         )
-    return found
-
-
-def middle(scores: Tensor, confidence: float = 0.95) -> Interval:
-    """The interval that leaves out as many of the scores of `scores_drawn` below as above."""
-    _deviations(confidence)  # refuses what is no confidence
-    least = math.ceil(2 / (1 - confidence) - 1e-6)
-    if len(scores) < least:
-        raise ConfigError(f"draws={len(scores)} leave none outside of {confidence:.4g}; give at least {least}")
     ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
-    return Interval(*scores.quantile(ends).tolist())
+    return Interval(*found.quantile(ends).tolist())
+
+
+def redrawn(
+    score: Score | Callable[[Sequence[Any]], Sequence[float]], notes: Notes, *, draws: int, seed: int = 0
+) -> Tensor:
+    """The score of each draw, double [draws]; [draws, figures] where it is several figures.
+
+    As many notes with the same seed are drawn alike: two networks on the same samples can be compared draw by draw.
+    """
+    if len(notes) < 2:
+        raise DataError(f"{len(notes)} notes cannot be drawn anew; give one for each sample, two samples at least")
+    blocks = _drawn(len(notes), draws, seed)
+    if score is mean:
+        values = _numbers(notes)
+        sums = [values.index_select(0, block.flatten()).view_as(block).sum(1) for block in blocks]
+        return torch.cat(sums)[:draws] / len(values)
+    rows = islice(chain.from_iterable(block.tolist() for block in blocks), draws)
+    return torch.tensor([score([notes[i] for i in row]) for row in rows], dtype=torch.float64)
 
 
 def paired_bootstrap(
@@ -173,11 +181,9 @@ def paired_bootstrap(
         raise DataError(f"{len(first)} notes against {len(second)}; give both on the same samples, in the same order")
     if score is mean:
         return bootstrap(mean, _numbers(first) - _numbers(second), confidence, draws=draws, seed=seed)
-
-    def difference(pairs: Sequence[Any]) -> float:
-        return score([pair[0] for pair in pairs]) - score([pair[1] for pair in pairs])
-
-    return bootstrap(difference, list(zip(first, second, strict=True)), confidence, draws=draws, seed=seed)
+    _check_draws(draws, confidence)
+    ours, theirs = (redrawn(score, notes, draws=draws, seed=seed) for notes in (first, second))
+    return middle(ours - theirs, confidence)
 
 
 def _drawn(samples: int, draws: int, seed: int) -> Iterator[Tensor]:
@@ -188,17 +194,6 @@ def _drawn(samples: int, draws: int, seed: int) -> Iterator[Tensor]:
     generator, rows = torch.Generator().manual_seed(seed), min(draws, max(2, BLOCK // samples))
     for _ in range(0, draws, rows):
         yield torch.randint(samples, (rows, samples), generator=generator, dtype=torch.int32)
-
-
-def _scores(score: Score, notes: Notes, draws: int, seed: int) -> Tensor:
-    """The score of each draw, double [draws]."""
-    blocks = _drawn(len(notes), draws, seed)
-    if score is mean:
-        values = _numbers(notes)
-        sums = [values.index_select(0, block.flatten()).view_as(block).sum(1) for block in blocks]
-        return torch.cat(sums)[:draws] / len(values)
-    rows = islice(chain.from_iterable(block.tolist() for block in blocks), draws)
-    return torch.tensor([float(score([notes[i] for i in row])) for row in rows], dtype=torch.float64)
 
 
 def _numbers(notes: Notes) -> Tensor:
@@ -213,3 +208,10 @@ def _deviations(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ConfigError(f"confidence={confidence!r} is not between 0 and 1; give 0.95 for 95 %")
     return -NormalDist().inv_cdf((1 - confidence) / 2)
+
+
+def _check_draws(draws: int, confidence: float) -> None:
+    _deviations(confidence)  # refuses what is no confidence
+    least = math.ceil(2 / (1 - confidence) - 1e-6)
+    if draws < least:
+        raise ConfigError(f"draws={draws!r} leave none outside of {confidence:.4g}; give at least {least}")

@@ -6,11 +6,14 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from spikecast.measure.intervals import Interval, Score, bootstrap, mean, paired_bootstrap, paired_share, share
+from spikecast.errors import DataError
+from spikecast.measure.intervals import Interval, Score, bootstrap, mean, middle, paired_share, redrawn, share
 from spikecast.measure.tasks import Task
 
 DRAWS = 400  # of agreement, where it is not a share of samples
@@ -60,21 +63,28 @@ class Scores:
 
     def intervals(self) -> dict[str, list[Interval]]:
         """Of every figure after each step, of the ANN's figures in their order, and of the agreement."""
-        found = {name: [self._interval(i, notes) for notes in self.notes] for i, name in enumerate(self.task.metrics)}
+        steps = [self._intervals(notes, drawn) for notes, drawn in zip(self.notes, self._drawn, strict=True)]
+        found = {name: [step[i] for step in steps] for i, name in enumerate(self.task.metrics)}
         if self.ann is not None:
-            found["ann"] = [self._interval(i, self.ann) for i in range(len(self.task.metrics))]
+            found["ann"] = self._intervals(self.ann, self._ann_drawn)
         if self.same is not None:
             found["agreement"] = [_of_agreement(pairs) for pairs in self.same]
         return found
 
     def less_ann(self) -> dict[str, list[Interval]] | None:
         """Of every figure less the ANN's, after each step."""
-        return None if self.ann is None else self._less([self.ann] * len(self.notes))
+        if self.ann is None:
+            return None
+        steps = [
+            self._differences(notes, self.ann, drawn, self._ann_drawn)
+            for notes, drawn in zip(self.notes, self._drawn, strict=True)
+        ]
+        return {name: [step[i] for step in steps] for i, name in enumerate(self.task.metrics)}
 
     def less(self, other: Scores) -> dict[str, Interval]:
         """Of every figure less that of another network on the same samples, both after their last step."""
-        last = Scores(self.task, self.notes[-1:], None, None)
-        return {name: found[0] for name, found in last._less(other.notes[-1:]).items()}
+        found = self._differences(self.notes[-1], other.notes[-1], self._drawn[-1], other._drawn[-1])
+        return dict(zip(self.task.metrics, found, strict=True))
 
     def readings(self) -> tuple[Score, list[list[Any]], int]:
         """A score of the first figure, of which more is better, the notes it takes after each step, and its draws."""
@@ -84,33 +94,51 @@ class Scores:
         sign = 1 if how.more else -1
         return lambda notes: sign * self.task.result(notes)[name], self.notes, self.task.draws or DRAWS
 
-    def _less(self, others: Sequence[list[Any]]) -> dict[str, list[Interval]]:
-        return {
-            name: [self.difference(i, a, b) for a, b in zip(self.notes, others, strict=True)]
-            for i, name in enumerate(self.task.metrics)
-        }
+    # All samples are drawn anew once, the same for each step and the ANN, and every figure is read off the same draws.
 
-    def _interval(self, metric: int, notes: list[Any]) -> Interval:
+    @cached_property
+    def _drawn(self) -> list[Tensor | None]:
+        return [self._figures(notes) for notes in self.notes]
+
+    @cached_property
+    def _ann_drawn(self) -> Tensor | None:
+        return None if self.ann is None else self._figures(self.ann)
+
+    def _figures(self, notes: list[Any]) -> Tensor | None:
+        """Every figure of each draw, [draws, figures]; None where there is nothing to draw: shares, or one sample."""
+        if self.task.draws == 0 or len(notes) < 2:
+            return None
+        return redrawn(self._values, notes, draws=self.task.draws)
+
+    def _values(self, notes: Sequence[Any]) -> list[float]:
+        result = self.task.result(notes)
+        return [result[name] for name in self.task.metrics]
+
+    def _intervals(self, notes: list[Any], drawn: Tensor | None) -> list[Interval]:
+        """Of each figure."""
+        if drawn is not None:
+            return [middle(column) for column in drawn.T]
         if self.task.draws == 0:
-            return share(sum(note[metric] for note in notes), len(notes))
-        if len(notes) < 2:
-            return ALL if self._is_share(metric) else Interval(0.0, LARGEST)
-        return bootstrap(lambda drawn: self._figure(metric, drawn), notes, draws=self.task.draws)
+            return [share(sum(note[i] for note in notes), len(notes)) for i in range(len(self.task.metrics))]
+        return [ALL if metric.unit == "%" else Interval(0.0, LARGEST) for metric in self.task.metrics.values()]
 
     def difference(self, metric: int, first: list[Any], second: list[Any]) -> Interval:
         """Of a figure, by its place, of some notes less that of others on the same samples."""
+        return self._differences(first, second, self._figures(first), self._figures(second))[metric]
+
+    def _differences(
+        self, first: list[Any], second: list[Any], ours: Tensor | None, theirs: Tensor | None
+    ) -> list[Interval]:
+        """Of each figure of the first notes less that of the second."""
+        if len(first) != len(second):
+            raise DataError(f"{len(first)} samples against {len(second)}; measure both networks on the same samples")
+        if ours is not None and theirs is not None:
+            return [middle(column) for column in (ours - theirs).T]
         if self.task.draws == 0:
-            ours, theirs = (torch.tensor([bool(note[metric]) for note in notes]) for notes in (first, second))
-            return paired_share(ours, theirs).interval
-        if len(first) < 2:
-            return Interval(-1.0, 1.0) if self._is_share(metric) else Interval(-LARGEST, LARGEST)
-        return paired_bootstrap(lambda drawn: self._figure(metric, drawn), first, second, draws=self.task.draws)
-
-    def _is_share(self, metric: int) -> bool:
-        return list(self.task.metrics.values())[metric].unit == "%"
-
-    def _figure(self, metric: int, notes: Sequence[Any]) -> float:
-        return self.task.result(notes)[list(self.task.metrics)[metric]]
+            a, b = (torch.tensor(notes, dtype=torch.bool) for notes in (first, second))
+            return [paired_share(a[:, i], b[:, i]).interval for i in range(len(self.task.metrics))]
+        most = [1.0 if metric.unit == "%" else LARGEST for metric in self.task.metrics.values()]
+        return [Interval(-value, value) for value in most]
 
 
 def _part(pairs: Sequence[Pair]) -> float:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.measure.intervals import Interval, Score, mean, middle, paired_share, scores_drawn
+from spikecast.measure.intervals import Interval, Score, mean, middle, paired_share, redrawn
 
 Verdict = Literal["better", "undecided", "worse", "only first", "only second"]
 UNKNOWN = Interval(-torch.finfo(torch.float64).max, torch.finfo(torch.float64).max)  # inf has no word in JSON
@@ -110,7 +110,7 @@ def _front(settings: Sequence[Setting], score: Score, draws: int) -> list[_Part]
     for i in sorted(range(len(settings)), key=lambda i: (settings[i].energy, -figures[i])):
         if figures[i] > most:
             most, notes = figures[i], settings[i].notes[reported]
-            drawn = scores_drawn(score, notes, draws=draws) if len(notes) > 1 else None
+            drawn = redrawn(score, notes, draws=draws) if len(notes) > 1 else None
             front.append(_Part(settings[i].energy, notes, score(notes), drawn))
     return front
 

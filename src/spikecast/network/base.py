@@ -141,8 +141,8 @@ class Network(nn.Module, ABC):
         return self.run_with((args, kwargs), self.config.steps_or(num_steps), **limits)
 
     @abstractmethod
-    def run_frames(self, call: Call, time_axis: int, num_steps: int | None) -> Any:
-        """The answer after each frame of inputs that change over time."""
+    def run_frames(self, call: Call, time_axis: int, num_steps: int | None, states_of: StatesOf | None = None) -> Any:
+        """The answer after each frame of inputs that change over time; `states_of` as for `run_with`."""
 
     def analog(self, *args: Any, **kwargs: Any) -> Any:
         """The answer with the neurons switched off: the ANN, through the captured graph."""

@@ -132,7 +132,7 @@ class RegionNetwork(Network):
             raise ConfigError(f"{', '.join(limits)}: a network by region runs one step at a time; leave it out")
         return with_time([answer for _, answer in self._steps(call, num_steps, _Spiking(states_of))])
 
-    def run_frames(self, call: Call, time_axis: int, num_steps: int | None) -> Any:
+    def run_frames(self, call: Call, time_axis: int, num_steps: int | None, states_of: StatesOf | None = None) -> Any:
         raise ConfigError("time_axis: a network by region takes inputs that stay the same; convert the model whole")
 
     @torch.no_grad()

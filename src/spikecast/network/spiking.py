@@ -124,10 +124,10 @@ class SpikingNetwork(Network):
         return unflatten(plan.program.output_structure, leaves)
 
     @torch.no_grad()
-    def run_frames(self, call: Call, time_axis: int, num_steps: int | None) -> Any:
+    def run_frames(self, call: Call, time_axis: int, num_steps: int | None, states_of: StatesOf | None = None) -> Any:
         from spikecast.network.frames import run_frames
 
-        return run_frames(self, call, time_axis, num_steps)
+        return run_frames(self, call, time_axis, num_steps, states_of)
 
     @torch.no_grad()
     def steps(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[tuple[int, Any]]:

@@ -17,7 +17,7 @@ from spikecast.errors import ConfigError, DataError
 from spikecast.sources.classes import class_numbers
 from spikecast.sources.digits import digits
 from spikecast.sources.images import Preparation, read_classes, read_pixels
-from spikecast.sources.limit import Limited, spread
+from spikecast.sources.limit import Again, Limited, spread
 from spikecast.sources.plugin import function_in
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"}
@@ -93,10 +93,12 @@ def open_data(
     if batch_size < 1 or (limit is not None and limit < 1):
         raise ConfigError(f"batch_size={batch_size}, limit={limit}: both must be at least 1")
     if kind.endswith(".py"):
-        function = function_in(spec, "data", trust=trust)
-        batches: Iterable[Any] = (
-            function(split=split) if "split" in inspect.signature(function).parameters else function()
-        )
+        make = function_in(spec, "data", trust=trust)
+        if "split" in inspect.signature(make).parameters:
+            make = partial(make, split=split)
+        batches: Iterable[Any] = make()
+        if isinstance(batches, Iterator):  # gone through once, it is empty
+            batches = Again(make)
         return batches if limit is None else Limited(batches, limit)
     prepare = preparation or Preparation()
     if spec == "demo:digits":

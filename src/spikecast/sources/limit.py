@@ -1,8 +1,8 @@
-"""A part of some data: images at even distances, or the first samples of somebody else's batches."""
+"""Somebody else's batches as often as they are asked for, and a part of some data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,16 @@ def spread(items: Sequence[Any], limit: int | None) -> Sequence[Any]:
     if limit is None or limit >= len(items):
         return items
     return [items[i * len(items) // limit] for i in range(limit)]
+
+
+@dataclass(frozen=True)
+class Again:
+    """Batches of a function that yields them: it is called anew for each pass."""
+
+    make: Callable[[], Iterable[Any]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.make())
 
 
 @dataclass(frozen=True)

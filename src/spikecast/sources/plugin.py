@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spikecast.errors import ConfigError, DataError, SpikecastError, first_line
+from spikecast.errors import ConfigError, DataError, run_own
 
 
 def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
@@ -26,25 +25,13 @@ def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
     if loaded is None or loaded.loader is None:
         raise DataError(f"{what} {spec!r}: {file} is not a Python file")
     module = importlib.util.module_from_spec(loaded)
-    _run(f"{what} {spec!r}: {file} cannot be run", functools.partial(loaded.loader.exec_module, module))
+    run_own(f"{what} {spec!r}: {file} cannot be run", functools.partial(loaded.loader.exec_module, module))
     function = getattr(module, name, None)
     if not callable(function):
         raise ConfigError(f"{what} {spec!r}: {file} has no function {name!r}")
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return _run(f"{what} {spec!r} fails", lambda: function(*args, **kwargs))
+        return run_own(f"{what} {spec!r} fails", lambda: function(*args, **kwargs))
 
     return call
-
-
-def _run(said: str, code: Callable[[], Any]) -> Any:
-    """Somebody else's code, whose mistakes are said in one line with the place they come from."""
-    try:
-        return code()
-    except SpikecastError:
-        raise
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        kind = type(error).__name__
-        raise DataError(f"{said} ({kind}: {first_line(error)}, line {last.lineno} of {last.filename})") from error

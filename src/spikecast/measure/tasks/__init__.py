@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from spikecast.errors import ConfigError
+from spikecast.errors import ConfigError, run_own
+
+Decode = Callable[[Any], Any]
 
 
 class Metric(NamedTuple):
@@ -19,6 +21,7 @@ class Metric(NamedTuple):
         return f"{value:.{digits}%}" if self.unit else f"{value:.{digits + 2}g}"
 
 
+@runtime_checkable
 class Task(Protocol):
     """Scores answers: notes of all samples, in their order, give the result."""
 
@@ -38,6 +41,11 @@ class Task(Protocol):
 
     def result(self, notes: Sequence[Any]) -> dict[str, float]:
         """The figures."""
+
+
+def decoded(decode: Decode | None, answer: Any) -> Any:
+    """The answer as a task scores it, made out of what the model returns."""
+    return answer if decode is None else run_own("decode fails on an answer", lambda: decode(answer))
 
 
 def _classification() -> Task:

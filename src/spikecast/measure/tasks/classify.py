@@ -54,5 +54,7 @@ def scores(answer: Any) -> Tensor:
         leaf for leaf in flatten(answer)[0] if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() == 2
     ]
     if len(found) != 1:
-        raise DataError(f"an answer holds {len(found)} tensors of scores [B, C]; classification needs just one")
+        raise DataError(
+            f"an answer holds {len(found)} tensors of scores [B, C]; classification needs one, or give another task"
+        )
     return found[0]

@@ -5,24 +5,30 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from spikecast.errors import DataError, MissingExtraError
-from spikecast.measure.tasks import Metric
+from spikecast.measure.tasks import Decode, Metric, decoded
 
 
+@dataclass(frozen=True)
 class Detection:
-    """A list of {"boxes", "scores", "labels"} per image against a list of {"boxes", "labels"}; boxes are x, y, x, y."""
+    """A list of {"boxes", "scores", "labels"} per image against a list of {"boxes", "labels"}; boxes are x, y, x, y.
 
+    decode  decode(answer) makes that list out of what the model returns, where that is something else
+    """
+
+    decode: Decode | None = None
     metrics: ClassVar = {"map": Metric(), "map50": Metric()}
-    draws = 40  # each is a mean average precision of all images
+    draws: ClassVar = 40  # each is a mean average precision of all images
 
     def notes(self, answer: Any, target: Any) -> list[Any]:
         """Boxes of each image, found and true."""
-        found, wanted = _images(answer, "scores"), _images(target, "labels")
+        found, wanted = self._found(answer), _images(target, ("boxes", "labels"), "give such targets")
         if len(found) != len(wanted):
             raise DataError(f"{len(found)} answers for {len(wanted)} images; give one target for each")
         return [
@@ -36,13 +42,17 @@ class Detection:
     def same(self, answer: Any, reference: Any) -> list[tuple[float, float]]:
         """Boxes the ANN is more sure of than not that are found again: same class, half overlapping."""
         found = []
-        for ours, theirs in zip(_images(answer, "scores"), _images(reference, "scores"), strict=True):
+        for ours, theirs in zip(self._found(answer), self._found(reference), strict=True):
             again, sure = 0, theirs["scores"] > 0.5
             for box, label in zip(theirs["boxes"][sure], theirs["labels"][sure], strict=True):
                 alike = ours["boxes"][ours["labels"] == label]
                 again += bool(len(alike)) and float(_overlap(box, alike).max()) > 0.5
             found.append((float(again), float(sure.sum())))
         return found
+
+    def _found(self, answer: Any) -> list[dict[str, Tensor]]:
+        made = decoded(self.decode, answer)
+        return _images(made, ("boxes", "labels", "scores"), "Detection(decode=...) makes it out of other answers")
 
     def result(self, notes: Sequence[Any]) -> dict[str, float]:
         try:
@@ -66,15 +76,10 @@ class Detection:
         return {"map": max(float(scored.stats[0]), 0.0), "map50": max(float(scored.stats[1]), 0.0)}
 
 
-def _images(answer: Any, needed: str) -> list[dict[str, Tensor]]:
-    if not isinstance(answer, list | tuple) or not all(
-        isinstance(a, dict) and {"boxes", needed} <= set(a) for a in answer
-    ):
-        raise DataError(f'detection needs a list of dicts with "boxes", "labels" and "{needed}", one per image')
-    return [{k: torch.as_tensor(v).cpu() for k, v in a.items() if k in _KEYS} for a in answer]
-
-
-_KEYS = ("boxes", "labels", "scores", "iscrowd")
+def _images(given: Any, keys: Sequence[str], remedy: str) -> list[dict[str, Tensor]]:
+    if not isinstance(given, list | tuple) or not all(isinstance(a, dict) and set(keys) <= set(a) for a in given):
+        raise DataError(f"detection needs a list of dicts with {', '.join(keys)}, one per image; {remedy}")
+    return [{k: torch.as_tensor(v).cpu() for k, v in a.items() if k in (*keys, "iscrowd")} for a in given]
 
 
 def _crowds(target: dict[str, Tensor]) -> list[int]:

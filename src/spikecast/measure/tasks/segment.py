@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -10,28 +11,35 @@ from torch import Tensor
 from torch.nn import functional
 
 from spikecast.errors import DataError
-from spikecast.measure.tasks import Metric
-
-IGNORED = 255  # pixels without a class, as Pascal VOC marks borders
+from spikecast.measure.tasks import Decode, Metric, decoded
 
 
+@dataclass(frozen=True)
 class Segmentation:
-    """Scores [B, C, H, W] (or a dict with them under "out") against class numbers [B, H, W]."""
+    """Scores [B, C, H, W] (or a dict with them under "out"), or class numbers [B, H, W], against class numbers.
 
+    decode   decode(answer) makes one of them out of what the model returns, where that is something else
+    classes  how many classes count, from 0 on (all that have scores, unless given); a pixel that is given another
+             number is wrong
+    ignored  the number of pixels without a class in the target; Pascal VOC's unless given
+    """
+
+    decode: Decode | None = None
+    classes: int | None = None
+    ignored: int = 255
     metrics: ClassVar = {"miou": Metric(), "pixels": Metric()}
-    draws = 400
+    draws: ClassVar = 400
 
     def notes(self, answer: Any, target: Any) -> list[Any]:
         """Of each image and class: pixels that are right, that are of the class, and that were given it."""
-        labels = torch.stack(list(target)) if isinstance(target, list | tuple) else target
+        labels = _stacked(target)
         classes, number = self._classes(answer, labels.shape[-2:])
-        kept = labels != IGNORED
+        kept = labels != self.ignored
         if labels.is_floating_point() or (
             bool(kept.any()) and not 0 <= int(labels[kept].min()) <= int(labels[kept].max()) < number
         ):
-            raise DataError(
-                f"labels up to {labels[kept].max()} do not fit {number} classes; 255 marks pixels without one"
-            )
+            most = labels[kept].max()
+            raise DataError(f"labels up to {most} do not fit {number} classes; {self.ignored} marks pixels without one")
         return [
             [_counts(c[k][c[k] == y[k]], number), _counts(y[k], number), _counts(c[k], number)]
             for c, y, k in zip(classes.cpu(), labels.long().cpu(), kept.cpu(), strict=True)
@@ -52,14 +60,39 @@ class Segmentation:
         }
 
     def _classes(self, answer: Any, size: Sequence[int] | None) -> tuple[Tensor, int]:
-        found = answer.get("out") if isinstance(answer, dict) else answer
+        """The class of each pixel, and how many classes count."""
+        made = decoded(self.decode, answer)
+        found = made.get("out") if isinstance(made, dict) else made
+        if isinstance(found, Tensor) and found.dim() == 3 and not found.is_floating_point():
+            return self._given(found, size)
         if not isinstance(found, Tensor) or found.dim() != 4:
-            raise DataError('segmentation needs scores [B, C, H, W], as a tensor or under "out" of a dict')
+            raise DataError(
+                'segmentation needs scores [B, C, H, W], as a tensor or under "out" of a dict, or whole numbers '
+                "[B, H, W]; Segmentation(decode=...) makes them"
+            )
         if size is not None and found.shape[-2:] != tuple(size):
             found = functional.interpolate(found, tuple(size), mode="bilinear", align_corners=False)
-        return found.argmax(1), found.shape[1]
+        return found.argmax(1), self.classes or found.shape[1]
+
+    def _given(self, found: Tensor, size: Sequence[int] | None) -> tuple[Tensor, int]:
+        if self.classes is None:
+            raise DataError("class numbers do not say how many classes there are; give Segmentation(classes=...)")
+        if size is not None and found.shape[-2:] != tuple(size):
+            raise DataError(
+                f"class numbers of {tuple(found.shape[-2:])} pixels for a target of {tuple(size)}; decode to that size"
+            )
+        return found.long(), self.classes
+
+
+def _stacked(target: Any) -> Tensor:
+    """The class numbers [B, H, W]."""
+    parts = list(target) if isinstance(target, list | tuple) else [target]
+    if not all(isinstance(part, Tensor) and part.shape == parts[0].shape for part in parts):
+        raise DataError("segmentation needs targets of class numbers [B, H, W], as one tensor or a list of equal ones")
+    return torch.stack(parts) if isinstance(target, list | tuple) else target
 
 
 def _counts(classes: Tensor, number: int) -> list[int]:
-    counts: list[int] = torch.bincount(classes.flatten(), minlength=number).tolist()
+    """How many pixels of each class that counts; those of another number count nowhere."""
+    counts: list[int] = torch.bincount(classes[(classes >= 0) & (classes < number)], minlength=number).tolist()
     return counts

@@ -28,6 +28,7 @@ from spikecast.kernels import Count, Counts, Encoded, encode
 from spikecast.network.base import Network
 from spikecast.network.counting.tally import Column, Tally
 from spikecast.network.counting.wiring import summed_axis, wiring
+from spikecast.network.frames import split
 from spikecast.network.states import NeuronStates
 from spikecast.theory.coding import signal_between
 
@@ -229,10 +230,18 @@ class Meter(NeuronStates):
 
 
 @torch.no_grad()
-def metered_run(network: Network, call: Call, tally: Tally) -> Any:
+def metered_run(network: Network, call: Call, tally: Tally, time_axis: int | None = None) -> Any:
     """The answers after each step, as `run` gives them; what was done is added to the tally."""
-    tally.samples += samples_in(call, network.batch_axis)
-    return network.run_with(call, tally.num_steps, lambda part, execution: Meter(part, execution, tally))
+
+    def meter(part: SpikingNetwork, execution: Execution) -> Meter:
+        return Meter(part, execution, tally)
+
+    if time_axis is None:
+        answers, image = network.run_with(call, tally.num_steps, meter), call
+    else:
+        answers, image = network.run_frames(call, time_axis, tally.num_steps, meter), split(call, time_axis)[:2]
+    tally.samples += samples_in(image, network.batch_axis)
+    return answers
 
 
 def _is_float(value: Any) -> bool:
