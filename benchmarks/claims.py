@@ -2,7 +2,8 @@
 
 README's sentence is true of a network if
 
-- at every energy that either method reaches, ours has a setting and is not worse beyond the interval,
+- at every energy that either method reaches, ours has a setting, and is not worse beyond the interval; at one, where
+  README says so,
 - at one of them at least it is better beyond it; at none, where README says that samples do not tell,
 - one step of ours costs less than PART of what four steps of dcgs cost, and is not worse beyond the interval.
 """
@@ -17,12 +18,14 @@ from benchmarks.measured import Point, beside, difference, gap_text, points
 from benchmarks.real import NETWORKS
 
 UNTOLD = ("VGG-16", "VWW", "N-MNIST")  # where the samples do not tell the two apart
+WORSE = ("KWS",)  # where it is worse at one energy
 PART = 0.75  # of the energy of four steps of dcgs
 SENTENCE = (
-    "At every energy that `ours` or `dcgs` reaches, `ours` has a setting, and at none is it worse beyond the 95 % "
-    f"interval; at some it is better beyond it, on all networks but {', '.join(UNTOLD[:-1])} and {UNTOLD[-1]}, whose "
-    f"samples do not tell the two apart. One step of the default costs less than {PART} of what four steps of `dcgs` "
-    "cost, and is on no network worse beyond the interval."
+    "At every energy that `ours` or `dcgs` reaches, `ours` has a setting. It is worse beyond the 95 % interval at one "
+    f"of them, of one network ({WORSE[0]}; of a hundred that are looked at, chance alone makes some so). At some it is "
+    f"better beyond it, on all networks but {', '.join(UNTOLD[:-1])} and {UNTOLD[-1]}, whose samples do not tell the "
+    f"two apart. One step of the default costs less than {PART} of what four steps of `dcgs` cost, and is on no network "
+    "worse beyond the interval."
 )
 NEEDED = ("dcgs T=4", "ours T=1", "ours, half T=1", "ours, least T=1")
 
@@ -50,7 +53,7 @@ def _is_true_of(name: str, found: dict[str, Point]) -> bool:
     least, at = min(compared, key=lambda pair: pair[0])
     assert at.interval is not None
     is_true = (
-        not fronts.at("worse")
+        len(fronts.at("worse")) == (name in WORSE)
         and not fronts.at("only second")
         and bool(fronts.at("better")) == (name not in UNTOLD)
         and interval.high >= 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.claims import SENTENCE, UNTOLD
+from benchmarks.claims import SENTENCE, UNTOLD, WORSE
 from benchmarks.fronts import main
 
 ROOT = Path(__file__).parents[2]
@@ -48,15 +48,22 @@ def test_a_true_sentence(tmp_path, capsys) -> None:
         ({"dcgs": ([0.3, 0.6, 0.96, 0.9], [0.1, 0.2, 0.3, 0.4])}, "ResNet-20"),  # worse than its third step
         ({"ours, least": ([0.8], [0.11])}, "ResNet-20"),  # only dcgs reaches 0.1
         ({"dcgs": ([0.82, 0.9, 0.9, 0.9], [0.1, 0.2, 0.3, 0.4])}, "ResNet-20"),  # as good everywhere
+        ({}, WORSE[0]),  # nowhere worse, where README says that it is
         ({}, UNTOLD[0]),  # better where README says that the samples do not tell
         ({"ours": ([0.9], [0.31])}, "ResNet-20"),  # one step for more than 0.75 of the energy
         ({"ours": ([0.85], [0.2])}, "ResNet-20"),  # one step is worse, where another setting is not
     ],
-    ids=["worse", "unreached", "nowhere better", "told apart", "dear", "one step worse"],
+    ids=["worse", "unreached", "nowhere better", "nowhere worse", "told apart", "dear", "one step worse"],
 )
 def test_a_false_sentence(tmp_path, capsys, changes, network) -> None:
     assert main(measured(tmp_path, changes, network)) == 1
     assert f"README's sentence is false of {network}" in capsys.readouterr().out
+
+
+def test_one_energy_is_worse_where_it_is_said(tmp_path) -> None:
+    changes = {"dcgs": ([0.3, 0.6, 0.96, 0.9], [0.1, 0.2, 0.4, 0.4])}
+    assert main(measured(tmp_path, changes, WORSE[0])) == 0
+    assert main(measured(tmp_path, changes, "ResNet-20")) == 1
 
 
 @pytest.mark.parametrize("setting", TRUE)
