@@ -24,8 +24,8 @@ SENTENCE = (
     "At every energy that `ours` or `dcgs` reaches, `ours` has a setting. It is worse beyond the 95 % interval at one "
     f"of them, of one network ({WORSE[0]}; of a hundred that are looked at, chance alone makes some so). At some it is "
     f"better beyond it, on all networks but {', '.join(UNTOLD[:-1])} and {UNTOLD[-1]}, whose samples do not tell the "
-    f"two apart. One step of the default costs less than {PART} of what four steps of `dcgs` cost, and is on no network "
-    "worse beyond the interval."
+    f"two apart. One step of the default costs less than {PART} of what four steps of `dcgs` cost, and is on no "
+    "network worse beyond the interval."
 )
 NEEDED = ("dcgs T=4", "ours T=1", "ours, half T=1", "ours, least T=1")
 
