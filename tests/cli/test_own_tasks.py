@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import spikecast
 from spikecast import Config, measure
+from spikecast.cli.source import Source
+from spikecast.sources.images import Preparation
 from spikecast.sources.plugin import function_in
 
 MINE = """
@@ -79,7 +82,8 @@ def in_python(mine: Path, model: str, data: str, task: str, **settings: Any) -> 
     torch.manual_seed(0)
     ann = made().eval()
     inputs = [x if settings.get("time_axis") is None else x.mean(1) for x, _ in batches()]
-    snn = spikecast.convert(ann, inputs, Config(num_steps=2, burst=1, thresholds="quantile"))
+    steps = 2 if settings.get("time_axis") is None else 5
+    snn = spikecast.convert(ann, inputs, Config(num_steps=steps, burst=1, thresholds="quantile"))
     return measure.evaluate(snn, batches(), scored(), model=ann, **settings)
 
 
@@ -94,7 +98,7 @@ def test_a_task_of_ones_own_gives_pythons_figures(cli, mine: Path, model: str, d
 
 
 def test_frames_give_pythons_figures(cli, mine: Path) -> None:
-    words = ("eval", "mine.py:classifier", "--data", "mine.py:frames", "--time-axis", "1", "--json", *QUICK)
+    words = ("eval", "mine.py:classifier", "--data", "mine.py:frames", "--time-axis", "1", "--json", *QUICK, "-T", "5")
     done = cli(*words, "--task", "classification")
     assert done.code == 0, done.err
     found = json.loads(done.out)
@@ -102,6 +106,7 @@ def test_frames_give_pythons_figures(cli, mine: Path) -> None:
     assert {**found, "task": ""} == {**json.loads(json.dumps(wanted)), "task": ""}
     assert "time_axis=9: every floating-point input needs that axis" in cli(*words, "--time-axis", "9").complaint
     assert "num_steps=6 exceeds the 5 frames given" in cli(*words, "-T", "6").complaint
+    assert "num_steps=2 for 5 frames" in cli(*words, "-T", "2").complaint
 
 
 def test_several_settings_are_measured_on_the_same_batches(cli, mine: Path) -> None:
@@ -169,3 +174,14 @@ def test_labels_of_pixels_do_not_say_that_answers_are_scores(mine: Path, monkeyp
     given: dict[str, Any] = {"model": "mine.py:net", "data": "mine.py:pixels", "trust": True}
     for task, parts in (("mine.py:masks", 1), ("mine.py:largest", 2)):
         assert [len(b) for b in open_job(JobOptions(**given, task=task)).calibration()] == [parts] * 2
+
+
+@pytest.mark.parametrize(
+    ("data", "task", "size"), [("coco:d", "mine.py:boxes", None), ("coco:d", "", None), ("imagefolder:d", "", 224)]
+)
+def test_images_of_detection_keep_their_size_whatever_the_task(data, task, size) -> None:
+    """Their boxes are in pixels of the images as they are."""
+    source = Source(
+        model=nn.Identity(), preparation=Preparation(), spec="mine.py:net", device=torch.device("cpu")
+    ).reading(data, task)
+    assert source.preparation.size == size

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikecast import Config, convert
+from spikecast.conversion.thresholds import SILENT
 from spikecast.errors import ConfigError, DataError
 from spikecast.hardware.integer.fixed_point import _keeping_sums
 from spikecast.hardware.integer.network import IntegerNetwork
@@ -215,6 +216,13 @@ def test_mistakes() -> None:
         IntegerNetwork(residual(firing_boundary=0.7)[0]).run(x)
     with pytest.raises(ConfigError, match=r"^site 'relu.*' has leak=0.1: .*; convert with leak=0.0$"):
         IntegerNetwork(residual(leak=0.1)[0])
+    snn = residual()[0]
+    site = next(iter(snn.sites))
+    silent = snn.threshold(site).clone()
+    silent.view(-1)[0] = SILENT
+    snn.set_thresholds({**{name: snn.threshold(name) for name in snn.sites}, site: silent})
+    with pytest.raises(ConfigError, match=rf"^site '{site}' has neurons that stay silent"):
+        IntegerNetwork(snn)
     with pytest.raises(ConfigError, match="never divide"):
         IntegerNetwork(residual(coding="rate")[0], division="shift")
 

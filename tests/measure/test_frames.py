@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import spikecast
 from spikecast import Config
 from spikecast.config import Coding
-from spikecast.errors import DataError
+from spikecast.errors import ConfigError, DataError
 from spikecast.measure import evaluate
 
 T = 4
@@ -37,8 +37,8 @@ def test_figures_are_those_of_run(model: nn.Module, axis: int) -> None:
     assert found.ann["top1"] == float((own == labels).double().mean())
     assert found.agreement == [float((s == own).double().mean()) for s in said]
     assert (found.samples, found.energy.tally.samples) == (7, 7)
-    unpriced = evaluate(snn, [(given, labels)], model=model, time_axis=axis, costs=None, num_steps=2)
-    assert unpriced.steps["top1"] == found.steps["top1"][:2]
+    unpriced = evaluate(snn, [(given, labels)], model=model, time_axis=axis, costs=None)
+    assert unpriced.steps["top1"] == found.steps["top1"]
 
 
 @pytest.mark.parametrize("coding", ["differential", "rate"])
@@ -66,3 +66,13 @@ def test_fewer_frames_than_steps(model: nn.Module) -> None:
     snn = converted(model, frames.mean(1), "rate")
     with pytest.raises(DataError, match=r"num_steps=4 exceeds the 2 frames given"):
         evaluate(snn, [(frames, torch.zeros(3).long())], time_axis=1)
+
+
+def test_a_step_is_wanted_for_each_frame(model: nn.Module) -> None:
+    frames, labels = torch.randn(7, T + 2, 2, 6, 6), torch.randint(0, 5, (7,))
+    snn = converted(model, frames.mean(1), "differential")
+    with pytest.raises(
+        ConfigError, match=r"^num_steps=4 for 6 frames, .* a step for each \(num_steps=6, or --steps 6\)$"
+    ):
+        evaluate(snn, [(frames, labels)], model=model, time_axis=1)
+    assert len(evaluate(snn, [(frames, labels)], model=model, time_axis=1, num_steps=6).agreement) == 6

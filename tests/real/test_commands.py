@@ -168,7 +168,7 @@ def test_a_part_of_imagenet_by_its_folders(real: Path, real_loaders: ModuleType,
     weights = str(real / "weights" / "vit_tiny.safetensors")
     words = ("timm:vit_tiny_patch16_224", "--weights", weights, "--data", f"imagefolder:{tmp_path}")
     found = evaluated(*words, "--thresholds", "quantile", "--calibrate", "8")
-    prepare = Preparation(224, 0.9, (0.5,) * 3, (0.5,) * 3, "bicubic")
+    prepare = Preparation(224, 224 / 248, (0.5,) * 3, (0.5,) * 3, "bicubic")  # as timm rounds 224 / 0.9
     x = torch.stack([prepare(read_pixels(real / "imagenet" / "images" / image)) for image, _ in rows])
     with torch.no_grad():
         right = real_loaders.vit_tiny_model()(x).argmax(1) == torch.tensor([int(label) for _, label in rows])

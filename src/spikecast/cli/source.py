@@ -57,10 +57,11 @@ class Source(Loaded):
         Detectors prepare images themselves, and are converted by their parts.
         """
         own = self.network is None and self.spec.partition(":")[0].endswith(".py")
-        task = task or (OF_DATA.get(data.partition(":")[0], "") if own else "")
+        of_data = OF_DATA.get(data.partition(":")[0], "") if own else ""
+        task = task or of_data
         changed: dict[str, Any] = {"task": task} if task else {}
-        if task == "detection" and own:
-            parts = PARTS[task]  # one that has none of them answers with raw numbers, and is taken whole
+        if own and "detection" in (task, of_data):  # a task of one's own may score boxes too
+            parts = PARTS["detection"]  # one that has none of them answers with raw numbers, and is taken whole
             changed |= {"preparation": RAW, "regions": parts if all(hasattr(self.model, p) for p in parts) else None}
         return dataclasses.replace(self, **changed)
 

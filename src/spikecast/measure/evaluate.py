@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from spikecast.batches import TARGETS, Binder, InputFunction, calls
+from spikecast.batches import TARGETS, Binder, Call, InputFunction, calls
 from spikecast.costs import Costs, costs_named
-from spikecast.errors import DataError
+from spikecast.errors import ConfigError, DataError
 from spikecast.measure.figures import Energy
 from spikecast.measure.intervals import Interval
 from spikecast.measure.scores import Scores
@@ -21,7 +21,7 @@ from spikecast.network.answers import at_step
 from spikecast.network.base import Network
 from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
-from spikecast.network.frames import mean_call
+from spikecast.network.frames import mean_call, split
 from spikecast.text import columns, si
 
 Record = dict[str, Any]  # of one batch: plain JSON data
@@ -161,11 +161,20 @@ class Evaluator:
     def binder(self) -> Binder:
         return self.network.binder(self.inputs)
 
+    def _check_frames(self, call: Call) -> None:
+        """The ANN is asked of the mean of all frames, so all of them are taken; the answer after each is there too."""
+        if self.time_axis is not None and self.num_steps < (frames := len(split(call, self.time_axis)[2])):
+            raise ConfigError(
+                f"num_steps={self.num_steps} for {frames} frames, of whose mean the ANN is asked; "
+                f"give a step for each (num_steps={frames}, or --steps {frames})"
+            )
+
     @torch.no_grad()
     def measure(self, number: int, batch: Any) -> Record:
         """What there is to know of one batch."""
         (call,) = calls([batch], self.binder)
         target = _target(batch) if self.targets is None else self.targets(batch)
+        self._check_frames(call)
         tally = Tally(self.num_steps)
         if self.costs is None:
             answers = self.network.run(*call[0], num_steps=self.num_steps, time_axis=self.time_axis, **call[1])

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from spikecast.conversion.thresholds import SILENT
 from spikecast.errors import ConfigError, DataError
 from spikecast.graph.calls import batch_size
 from spikecast.graph.program import NEURON, Meta, Node, replace_refs
@@ -76,12 +77,22 @@ class IntegerNetwork:
         self.widths = Widths(membrane_bits, overflow)
         self.circuit = Circuit(network)
         self.circuit.refuse_leak("neurons in whole numbers keep all of their potential")
+        self._refuse_silent()
         self.receivers: dict[str, Receiver] = {}
         for layer in self.circuit.layers:
             self.receivers[layer.value] = self._receiver(layer.feed, network.threshold(layer.name), layer.name)
         for feed in self.circuit.read_outs:
             if feed.target in self.circuit.linear and feed.target not in self.receivers:
                 self.receivers[feed.target] = self._receiver(feed, torch.ones(()), None)
+
+    def _refuse_silent(self) -> None:
+        """A threshold that nothing reaches would take all the range that weights of whole numbers have."""
+        for layer in self.circuit.layers:
+            if bool((self.network.threshold(layer.name) >= SILENT).any()):
+                raise ConfigError(
+                    f"site {layer.name!r} has neurons that stay silent, as the authors' code makes them: weights in "
+                    "whole numbers have no range for that; convert with thresholds that are not *_published"
+                )
 
     def _receiver(self, feed: Feed, threshold: Tensor, site: str | None) -> Receiver:
         synapses, host = [], []
