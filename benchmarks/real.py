@@ -29,7 +29,7 @@ class Real:
     prepare: str | None = None
     task: Task = "classes"
     calibration: int = 64
-    samples: int = 200
+    samples: int = 400
     batch: int = 20
 
     def build(self) -> nn.Module:
@@ -127,7 +127,7 @@ SCORES: Mapping[Task, Callable[[Sequence[Note]], float]] = {
     "tokens": lambda notes: -math.exp(_mean(notes)),
     "values": lambda notes: -_mean(notes),
 }
-CIFAR: dict[str, Any] = {"data": "cifar10_images", "calibration": 200, "samples": 1000, "batch": 100}
+CIFAR: dict[str, Any] = {"data": "cifar10_images", "calibration": 200, "samples": 4000, "batch": 100}
 NETWORKS = {
     "ResNet-20": Real("cifar_resnet20_model", prepare="torch", **CIFAR),
     "VGG-16": Real("cifar_vgg16_model", prepare="unit", **CIFAR),

@@ -7,9 +7,12 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.claims import SENTENCE, UNTOLD, WORSE
-from benchmarks.fronts import main
+from benchmarks.fronts import config_of, main
+from benchmarks.real import Real
+from spikecast.costs import COSTS
 
 ROOT = Path(__file__).parents[2]
 # Shares right and energies after each step: ours is better at low energy, and as good at high energy.
@@ -29,7 +32,8 @@ def measured(folder: Path, changes: dict[str, tuple[list[float], list[float]] | 
         if figures is not None:
             shares, energy = figures
             notes = [[[float(i < share * 400), 1.0, 0.0] for i in order] for share in shares]
-            data = {"setting": setting, "slots": [1] * len(shares), "energy": energy, "notes": notes, "ann": notes[-1]}
+            costs = dict.fromkeys(COSTS, energy)
+            data = {"setting": setting, "slots": [1] * len(shares), "notes": notes, "ann": notes[-1], "energy": costs}
             (folder / network / f"{setting}.json").write_text(json.dumps(data))
     return ["--check", "--folder", str(folder), "--only", network]
 
@@ -98,3 +102,25 @@ def test_points_that_are_not_reached(tmp_path, capsys) -> None:
     words = ["--unreached", *measured(tmp_path / "more", changes, "ResNet-20")[1:]]
     assert main(words) == 0
     assert capsys.readouterr().out.splitlines() == ["ResNet-20: dcgs T=4, 96.00 at 0.400"]
+
+
+def test_the_page_has_three_costs_and_every_point(tmp_path) -> None:
+    words = measured(tmp_path, {}, "ResNet-20")
+    assert main([*words[1:], "--page", str(tmp_path)]) == 0
+    lines = (tmp_path / "results.md").read_text().splitlines()
+    assert (tmp_path / "fronts.svg").stat().st_size > 1000
+    assert "| ResNet-20 | 0.200 | 0.400 | 0.200 | 0.400 | 0.200 | 0.400 |" in lines
+    assert sum(line.startswith("| dcgs T=") for line in lines) == 3  # 1, 2 and 4; the third step is not shown
+    assert any(line.startswith("| ours T=1 | 1 | 0.200 | 0.200 | 0.200 | 90.00 |") for line in lines)
+
+
+def test_settings_are_understood(tmp_path, monkeypatch) -> None:
+    (tmp_path / "dcgs, n=4.json").write_text(json.dumps({"energy on the first half": [0.2, 0.3]}))
+    real = Real("", "")
+    with_relu = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()).eval()
+    monkeypatch.setattr(Real, "read", lambda *_: (torch.randn(8, 3), None))
+    fewer, many = (config_of(name, real, with_relu, tmp_path) for name in ("dcgs_published, n=4", "hmt"))
+    assert (fewer.num_levels, fewer.num_steps, fewer.thresholds) == (4, 8, "iteration_published")
+    assert (many.num_levels, many.burst, many.num_steps) == (8, 8, 8)
+    assert config_of("ours, less", real, with_relu, tmp_path).energy_budget == pytest.approx(0.97 * 0.2)
+    assert config_of("ours, burst=2 num_levels=6", real, with_relu, tmp_path).burst == 2

@@ -1,0 +1,177 @@
+"""The page of results and its drawing, from what benchmarks.fronts has measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import spikecast
+from benchmarks.measured import OTHERS, STEPS, beside, difference, gap_text, points
+from benchmarks.real import NETWORKS
+from spikecast.costs import COSTS
+from spikecast.measure.intervals import share
+from spikecast.page.plots import Curve, add_curve, write_figure
+
+WORDS = {
+    "classes": "% right",
+    "masks": "mIoU in %",
+    "boxes": "mAP at IoU 0.5 in %",
+    "tokens": "perplexity, less is better",
+    "values": "squared error, less is better",
+}
+PAGE = """Made by `python -m benchmarks.fronts` and `python -m benchmarks.fronts --page docs`, spikecast {spikecast},
+torch {torch}. Thirteen pretrained networks, converted without training. Thresholds come from calibration samples,
+the budgets of ours from what `dcgs` needs on the first half of the validation samples. All figures are of the second
+half.
+
+Energy is over the ANN's, under three lists of costs ([measure.md](measure.md)): the paper's, by which methods are
+compared, the honest and the full one. Slots are the pulse slots: a burst takes time. Intervals are 95 %:
+Tango's for paired shares, Wilson's for shares, the paired bootstrap for other scores. A minus means worse than the
+ANN. Agreement is with the ANN's own answer; nats are the divergence from its probabilities.
+
+`dcgs` is the paper, `dcgs_published` what its published code does where it differs ([errata.md](errata.md)), `ecmt`
+rates with the same neurons, `hmt` the neuron of H-MT as settings; n = 8, or n = 4 where the name says so. `ours` is the
+default of spikecast: one step, n = 8, bursts of 3. `exact` has n = 10 and bursts of 5. Three have an energy budget:
+`half` of 0.57 of what `dcgs` needs for four steps, `least` of 0.97 of what it needs for one, `less` of 0.97 of what it
+needs for one with n = 4. Others carry their settings in their name.
+
+![Score against energy](fronts.svg)
+"""
+BESIDE = """A method's settings after every step make its front: those that score more than all cheaper ones, chosen on
+every other sample. Between two of them scores are interpolated; above the dearest, that one stands. Better and worse
+are said where 0 lies outside of the 95 % interval of the difference on the rest of the samples, and over all only where
+it is so at every energy (`python -m benchmarks.fronts --list`).
+"""
+
+
+def against(name: str, folder: Path) -> Iterator[str]:
+    """Ours beside each other method, at every energy that either reaches."""
+    found = points(folder)[0]
+    for other in (other for other in OTHERS if any(p.method == other for p in found)):
+        yield f"| {name} | {other} | {beside(name, found, 'ours', other).text()} |"
+
+
+def unreached(name: str, folder: Path) -> Iterator[str]:
+    """Points of others that no point of ours reaches: each needs more energy, or scores less beyond the interval."""
+    real, found = NETWORKS[name], [p for p in points(folder)[0] if p.t in STEPS]
+    scores = {p.name: real.score(p.notes) for p in found}
+    ours = sorted((p for p in found if p.method == "ours"), key=lambda p: -scores[p.name])
+    for other in (p for p in found if p.method in OTHERS):
+        cheap = [p for p in ours if p.energy <= other.energy]
+        if not any(
+            scores[p.name] >= scores[other.name] or difference(real, p.notes, other.notes)[1].high >= 0 for p in cheap
+        ):
+            yield f"{name}: {other.name}, {abs(scores[other.name]):.2f} at {other.energy:.3f}"
+
+
+def table(name: str, folder: Path) -> Iterator[str]:
+    """All points of a network by their energy, as a table of Markdown."""
+    real, (found, ann) = NETWORKS[name], points(folder)
+    yield f"## {name}: ANN {abs(real.score(ann)):.2f} ({WORDS[real.task]}), {len(ann)} samples"
+    yield ""
+    yield f"| setting | slots | energy: {' | '.join(COSTS)} | score | less the ANN's | agreement, % | nats |"
+    yield "|---" * (6 + len(COSTS)) + "|"
+    for p in sorted((p for p in found if p.t in STEPS), key=lambda p: p.energy):
+        gap, interval = difference(real, p.notes, ann)
+        agreement = real.agreement(p.notes)
+        same = nats = ""
+        if agreement is not None:
+            same = share(round(agreement * len(p.notes)), len(p.notes)).text(agreement, digits=1).replace("%", "")
+            nats = f"{sum(note[2] for note in p.notes) / len(p.notes):.4f}"
+        between = gap_text(gap, interval)
+        score = abs(real.score(p.notes))
+        energies = " | ".join(f"{p.energies[name]:.3f}" for name in COSTS)
+        yield f"| {p.name} | {p.slots} | {energies} | {score:.2f} | {between} | {same} | {nats} |"
+    yield ""
+
+
+def summary(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    """A row for each network: ours, with and without a budget, beside four steps of dcgs."""
+    yield (
+        "| network, samples | ANN | ours, T = 1 | at energy | less the ANN's "
+        "| with a budget | dcgs, T = 4 | ours less dcgs |"
+    )
+    yield "|---" * 8 + "|"
+    for name in names:
+        real, (found, ann) = NETWORKS[name], points(folder / name)
+        by_name = {p.name: p for p in found}
+        ours, half, dcgs = (by_name.get(key) for key in ("ours T=1", "ours, half T=1", "dcgs T=4"))
+        if ours is None or half is None or dcgs is None:
+            continue
+        gaps = [difference(real, ours.notes, other) for other in (ann, dcgs.notes)]
+        cells = [gap_text(*gap) for gap in gaps]
+        scores = [abs(real.score(notes)) for notes in (ann, ours.notes, half.notes, dcgs.notes)]
+        yield (
+            f"| {name}, {len(ann)} | {scores[0]:.2f} | {scores[1]:.2f} | {ours.energy:.3f} | {cells[0]} "
+            f"| {scores[2]:.2f} at {half.energy:.3f} | {scores[3]:.2f} at {dcgs.energy:.3f} | {cells[1]} |"
+        )
+
+
+def prices(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    """A row for each network: the energy of ours and of four steps of dcgs over the ANN's, by each costs."""
+    yield f"| network | {' | '.join(f'{name}: ours | dcgs' for name in COSTS)} |"
+    yield "|---" * (1 + 2 * len(COSTS)) + "|"
+    for name in names:
+        by_name = {p.name: p for p in points(folder / name)[0]}
+        pair = [by_name[key] for key in ("ours T=1", "dcgs T=4") if key in by_name]
+        if len(pair) == 2:
+            yield f"| {name} | {' | '.join(f'{p.energies[costs]:.3f}' for costs in COSTS for p in pair)} |"
+
+
+def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
+    """docs/results.md"""
+    yield "# Results on real networks"
+    yield ""
+    yield PAGE.format(spikecast=spikecast.__version__, torch=torch.__version__)
+    yield "## One step beside four of the paper"
+    yield ""
+    yield from summary(folder, names)
+    yield ""
+    yield "## The same under other costs"
+    yield ""
+    yield "One step of `ours` and four of `dcgs`, energy over the ANN's:"
+    yield ""
+    yield from prices(folder, names)
+    yield ""
+    yield "## Beside other methods, at every energy that either reaches"
+    yield ""
+    yield BESIDE
+    yield "| network | other | ours |"
+    yield "|---" * 3 + "|"
+    for name in names:
+        yield from against(name, folder / name)
+    yield ""
+    yield "## Points of other methods that no point of ours reaches"
+    yield ""
+    yield "At no more energy, and not worse beyond the interval (`python -m benchmarks.fronts --unreached`):"
+    yield ""
+    missed = [f"- {line}" for name in names for line in unreached(name, folder / name)]
+    yield from missed or ["none"]
+    yield ""
+    for name in names:
+        yield from table(name, folder / name)
+
+
+def draw(folder: Path, names: Sequence[str], target: Path) -> None:
+    """One panel for each network: score against energy."""
+    columns = 4
+    lines = -(-len(names) // columns)
+
+    def panels(figure: Any) -> None:
+        axes = figure.subplots(lines, columns, squeeze=False).flatten()
+        for panel, name in zip(axes, names, strict=False):
+            real, (found, ann) = NETWORKS[name], points(folder / name)
+            panel.axhline(real.score(ann), color="0.7", linewidth=1, linestyle="--")
+            for i, method in enumerate(("ours", *OTHERS)):
+                own = sorted((p for p in found if p.method == method and p.t in STEPS), key=lambda p: p.energy)
+                curve = Curve(method, [real.score(p.notes) for p in own], [1])
+                add_curve(panel, curve, [p.energy for p in own], number=i)
+            panel.set(title=name, xlabel="energy over the ANN's", ylabel="score")
+        axes[0].legend()
+        for panel in axes[len(names) :]:
+            panel.remove()
+
+    write_figure(target, panels, size=(4 * columns, 3.2 * lines))
