@@ -36,6 +36,7 @@ class Measured:
     spikes: list[float]  # per neuron, all steps so far, on the first images
     error: list[float]  # relative L2 error of the scores against the ANN's, in the median image
     right: Tensor  # bool [T, images]
+    same: Tensor  # bool [T, images]: the ANN's answer
 
 
 @dataclass(frozen=True)
@@ -91,21 +92,21 @@ def noted() -> Callable[[str], None]:
 def _measure(given: Case, config: Config) -> Measured:
     snn = spikecast.convert(given.model, given.calibration.split(BATCH), config)
     right: list[Tensor] = []
-    same = torch.zeros(config.num_steps)
+    same: list[Tensor] = []
     errors: list[Tensor] = []
     for i in range(0, len(given.images), BATCH):
         scores, expected = snn.run(given.images[i : i + BATCH]), given.answers[i : i + BATCH]
         answers = scores.argmax(-1)
         right.append(answers == given.labels[i : i + BATCH])
-        same += (answers == expected.argmax(-1)).sum(1)
+        same.append(answers == expected.argmax(-1))
         errors.append((scores - expected).norm(dim=-1) / expected.norm(dim=-1))
     fired = [r.levels != 0 for r in snn.record(given.images[:8]).values()]
     spikes = torch.stack([f.flatten(1).sum(1) for f in fired]).sum(0).cumsum(0) / sum(f[0, 0].numel() for f in fired)
     ann = float((given.answers.argmax(-1) == given.labels).float().mean())
     error = torch.cat(errors, 1).median(1).values
-    all_right, count = torch.cat(right, 1), len(given.images)
-    accuracy = all_right.float().mean(1).tolist()
-    return Measured(ann, accuracy, (same / count).tolist(), spikes.tolist(), error.tolist(), all_right)
+    all_right, all_same = torch.cat(right, 1), torch.cat(same, 1)
+    accuracy, agreement = (each.float().mean(1).tolist() for each in (all_right, all_same))
+    return Measured(ann, accuracy, agreement, spikes.tolist(), error.tolist(), all_right, all_same)
 
 
 def _row(name: str, config: Config, images: int, found: Measured) -> str:
