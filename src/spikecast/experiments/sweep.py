@@ -143,7 +143,10 @@ class Sweep:
     def write_plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw all points and the front, metric against energy, as SVG, PDF or PNG."""
         scale, word = (100, f"{self.metric} (%)") if self.how.unit else (1, self.metric)
-        front = [(100 * p.energy, scale * p.reported, f"{p.name}, T = {p.num_steps}") for p in self.front]
+        front = []
+        for p in self.front:
+            within = (scale * p.interval.low, scale * p.interval.high)
+            front.append((100 * p.energy, scale * p.reported, within, f"{p.name}, T = {p.num_steps}"))
         others = [(100 * p.energy, scale * p.reported) for p in self.points]
         return write_front(others, front, path, word)
 

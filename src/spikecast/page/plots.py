@@ -178,17 +178,21 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 def write_front(
     points: Sequence[tuple[float, float]],
-    front: Sequence[tuple[float, float, str]],
+    front: Sequence[tuple[float, float, tuple[float, float], str]],
     path: str | os.PathLike[str],
     metric: str,
 ) -> Path:
-    """Write (energy, metric) in per cent of many settings, and a line through those that none beats, with names."""
+    """Write (energy, metric) in per cent of many settings, and a line through those that none beats.
+
+    Those have the interval of their metric as well, and a name.
+    """
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         axes.scatter(*zip(*points, strict=True), s=8, color="0.7", label="other settings")
-        axes.plot([x for x, _, _ in front], [y for _, y, _ in front], color=COLOURS[0], marker="o", label="the front")
-        for x, y, name in front:
+        axes.plot([x for x, *_ in front], [y for _, y, *_ in front], color=COLOURS[0], marker="o", label="the front")
+        for x, y, within, name in front:
+            axes.vlines(x, *within, color=COLOURS[0], linewidth=0.8)
             axes.annotate(name, (x, y), xytext=(3, -7), textcoords="offset points", fontsize=5)
         axes.set_xlabel("energy, % of the ANN's")
         axes.set_ylabel(metric)
