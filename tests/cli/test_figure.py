@@ -102,7 +102,7 @@ def test_raster(home: Path, cli) -> None:
     done = cli(*words, "--raster", "a.svg", "--sample", "5")
     assert done.code == 0, done.err
     assert "written to a.svg" in done.err
-    assert "neuron of 1 (32 of 294)" in (home / "a.svg").read_text()  # the only layer is the one that loses most
+    assert "1: 32 of 294 neurons" in (home / "a.svg").read_text()  # the only layer is the one that loses most
     assert cli(*words, "--raster", "b.svg", "--site", "1", "--sample", "5").code == 0
     assert cli(*words, "--raster", "c.svg", "--sample", "6").code == 0
     first, same, other = ((home / f"{name}.svg").read_bytes() for name in "abc")

@@ -42,7 +42,7 @@ def test_a_raster_shows_every_spike(tmp_path: Path) -> None:
     assert negative[0][1] == pytest.approx(-positive[0][1], abs=1e-3)  # downwards, and as long
     assert negative[1][1] / negative[0][1] == pytest.approx(0.25, abs=1e-3)  # level 4 of 4
     assert negative[0][2] == negative[1][2] != positive[0][2]  # the other neuron's row
-    for words in ("neuron of layer.1 (2 of 9)", "time-step (2 pulse slots each)", "positive spike", "negative spike"):
+    for words in ("layer.1: 2 of 9 neurons", "time-step (2 pulse slots each)", "positive spike", "negative spike"):
         assert f">{words}</text>" in svg
     assert "positive spike" in write_raster(shown, tmp_path / "b.svg", num_levels=4, sample=1).read_text()  # all silent
     assert not bars((tmp_path / "b.svg").read_text(), COLOURS[0])
@@ -69,5 +69,6 @@ def test_fits_of_several_neurons(kind: str, tmp_path: Path) -> None:
     first, second = (write_fits(fits, tmp_path / f"{name}.{kind}").read_bytes() for name in "ab")
     assert first == second
     if kind == "svg":
-        for words in ("the neuron, n = 1", "the neuron, n = 3", "nearest spike train, n = 3", "value after 2 steps"):
+        panels = [f"{coding} coding, n = {n}" for coding in ("rate", "differential") for n in (1, 3)]
+        for words in (*panels, "the neuron", "nearest of all spike trains"):
             assert first.decode().count(f">{words}</text>") == 1

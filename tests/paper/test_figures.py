@@ -83,7 +83,7 @@ def test_the_picture_in_docs_is_what_is_drawn(tmp_path: Path) -> None:
     kept = (DOCS / "figure2.svg").read_text(encoding="utf-8")
     words = [re.findall(r">([^<>]*)</text>", text) for text in (drawn, kept)]
     assert words[0] == words[1]
-    assert "the neuron, n = 1" in words[0]
+    assert "rate coding, n = 1" in words[0]
     lines = [[re.findall(r"-?\d+\.?\d*", d) for d in re.findall(r' d="([^"]*)"', text)] for text in (drawn, kept)]
     assert [len(line) for line in lines[0]] == [len(line) for line in lines[1]]
     numbers = [[float(x) for line in own for x in line] for own in lines]

@@ -38,7 +38,7 @@ def command(
     \b
     spikecast explain demo:vit --data demo:digits --limit 64
     spikecast explain digits.spikecast --data demo:digits --steps 4 --most 3 --plot layers.svg
-    spikecast explain demo:cnn --data demo:digits --steps 4 --raster spikes.svg --site features.1 --sample 7
+    spikecast explain demo:cnn --data demo:digits --steps 4 --raster spikes.svg --site stem.2 --sample 7
     """
     check_plot(figures.plot)
     check_plot(raster)

@@ -13,28 +13,28 @@ from spikecast.paper.figures import CODINGS, RANGE, Fit
 
 
 def write_fits(fits: Sequence[Fit], path: str | os.PathLike[str]) -> Path:
-    """Write what neurons fit, a panel for each coding and a colour for each number of levels."""
+    """Write what neurons fit: a column of panels for each coding, a row for each number of levels."""
     numbers = list(dict.fromkeys(one.num_levels for one in fits))
 
     def draw(figure: Any) -> None:
-        panels = dict(zip(CODINGS, figure.subplots(1, len(CODINGS), sharey=True), strict=True))
-        for coding, axes in panels.items():
+        figure.set_layout_engine("compressed")  # which knows that panels are squares
+        panels = figure.subplots(len(numbers), len(CODINGS), sharex=True, sharey=True, squeeze=False)
+        for one in fits:
+            axes = panels[numbers.index(one.num_levels)][CODINGS.index(one.coding)]
             axes.plot([-RANGE, RANGE], [-RANGE, RANGE], color="0.7", linewidth=0.8, label="y = x")
-            axes.set_title(f"{coding} coding", fontsize=8)
-            axes.set_xlabel("input x, in thresholds")
+            if one.ideal is not None:
+                axes.plot(one.x, one.ideal, color=COLOURS[0], label="nearest of all spike trains")
+            axes.plot(one.x, one.neuron, color=COLOURS[1], linestyle=(0, (4, 2)), label="the neuron")
+            axes.set_title(f"{one.coding} coding, n = {one.num_levels}", fontsize=8)
             axes.set_xticks(range(-2, 3))
             axes.set_aspect("equal")
-        for one in fits:
-            axes, n, first = panels[one.coding], one.num_levels, 2 * numbers.index(one.num_levels)
-            colours = [COLOURS[i % len(COLOURS)] for i in (first, first + 1)]
-            if one.ideal is not None:
-                axes.plot(one.x, one.ideal, color=colours[0], label=f"nearest spike train, n = {n}")
-            axes.plot(one.x, one.neuron, color=colours[1], linestyle=(0, (4, 2)), label=f"the neuron, n = {n}")
-        axes = panels[CODINGS[0]]
-        axes.set_ylabel(f"value after {fits[0].num_steps} steps")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+        for axes in panels[-1]:
+            axes.set_xlabel("input x, in thresholds")
+        for axes in panels[:, 0]:
+            axes.set_ylabel(f"value after {fits[0].num_steps} steps")
+        figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside right upper")
 
-    return write_figure(path, draw)
+    return write_figure(path, draw, (6.9, 2.6 * len(numbers)))
 
 
 def write_raster(trace: Trace, path: str | os.PathLike[str], *, num_levels: int, sample: int = 0) -> Path:
@@ -67,7 +67,8 @@ def write_raster(trace: Trace, path: str | os.PathLike[str], *, num_levels: int,
         axes.set_xlabel(f"time-step ({burst} pulse slots each)" if burst > 1 else "time-step")
         axes.set_ylim(len(trace.shown) - 0.5, -0.5)
         axes.set_yticks(range(0, len(trace.shown), 4), [str(n) for n in trace.shown[::4]])
-        axes.set_ylabel(f"neuron of {trace.site} ({len(trace.shown)} of {trace.neurons})")
-        figure.legend(loc="outside right upper")
+        axes.set_ylabel("number of the neuron")
+        axes.set_title(f"{trace.site}: {len(trace.shown)} of {trace.neurons} neurons", fontsize=8)
+        figure.legend(loc="outside right upper", title="the longer a bar,\nthe larger its level")
 
     return write_figure(path, draw, (6.9, 3.6))
