@@ -50,7 +50,7 @@ class Fit:
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each input."""
-        ideal = self.ideal or [None] * len(self.x)
+        ideal: Sequence[float | None] = self.ideal or [None] * len(self.x)
         settings = {"coding": self.coding, "n": self.num_levels, "T": self.num_steps}
         figures = zip(self.x, self.neuron, ideal, strict=True)
         return [{**settings, "x": x, "neuron": neuron, "ideal": best} for x, neuron, best in figures]
@@ -91,7 +91,7 @@ def sayable(coding: Coding, num_levels: int, num_steps: int) -> Tensor | None:
 
 def fits_table(fits: Iterable[Fit]) -> str:
     """How far each is from y = x, and how far it reaches."""
-    rows = [("coding", "n", "T", "mean error", "at best", "largest value")]
+    rows: list[Sequence[str]] = [("coding", "n", "T", "mean error", "at best", "largest value")]
     for one in fits:
         errors = ("" if e is None else f"{e:.4f}" for e in (one.error(one.neuron), one.error(one.ideal)))
         rows.append((one.coding, str(one.num_levels), str(one.num_steps), *errors, f"{max(one.neuron):.4f}"))
@@ -105,7 +105,7 @@ def figure_configs(
     if name == "thresholds" and not rectifiers:
         raise ConfigError("thresholds are iterated for ReLUs, and this network has none; take one with ReLUs")
     given = SCALES.get(name) if scale is None else scale
-    scaled = {} if given is None else {"threshold_scale": given}
+    scaled: dict[str, Any] = {} if given is None else {"threshold_scale": given}
     methods = {n: preset("dcgs", num_steps=num_steps, num_levels=n, rectifiers=rectifiers) for n in levels}
     return {
         f"{way} n={n}": dataclasses.replace(method, **scaled, **changed)
