@@ -37,7 +37,7 @@ def test_fit(home: Path, cli) -> None:
         wanted = encode(x, torch.ones(()), Neuron(coding=coding, num_levels=n)).estimates[-1]
         assert [float(row["neuron"]) for row in own] == wanted.tolist()
     assert len(rows) == 4 * 1001
-    assert "value after 4 steps" in (home / "fit.svg").read_text()
+    assert "value after step 4" in (home / "fit.svg").read_text()
 
 
 @pytest.mark.parametrize(("name", "ways"), [("coding", ("DC", "RC")), ("thresholds", ("TI", "LA"))])

@@ -196,7 +196,7 @@ class MeasuredOptions(FigureOptions, OutputOptions, MeasureOptions, JobOptions):
 class MaybeMeasuredOptions(MeasuredOptions):
     """The same where a figure may need neither."""
 
-    model: Annotated[str, typer.Argument(metavar="[MODEL]", help="as for eval")] = ""
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="as for eval")] = ""
     data: DataSpec = ""
 
 

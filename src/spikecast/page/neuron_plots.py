@@ -31,7 +31,7 @@ def write_fits(fits: Sequence[Fit], path: str | os.PathLike[str]) -> Path:
         for axes in panels[-1]:
             axes.set_xlabel("input x, in thresholds")
         for axes in panels[:, 0]:
-            axes.set_ylabel(f"value after {fits[0].num_steps} steps")
+            axes.set_ylabel(f"value after step {fits[0].num_steps}")
         figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside right upper")
 
     return write_figure(path, draw, (6.9, 2.6 * len(numbers)))
@@ -66,9 +66,10 @@ def write_raster(trace: Trace, path: str | os.PathLike[str], *, num_levels: int,
         axes.set_xticks([t * burst + (burst + 1) / 2 for t in labelled], [str(t + 1) for t in labelled])
         axes.set_xlabel(f"time-step ({burst} pulse slots each)" if burst > 1 else "time-step")
         axes.set_ylim(len(trace.shown) - 0.5, -0.5)
-        axes.set_yticks(range(0, len(trace.shown), 4), [str(n) for n in trace.shown[::4]])
+        every = -(-len(trace.shown) // 8)
+        axes.set_yticks(range(0, len(trace.shown), every), [str(n) for n in trace.shown[::every]])
         axes.set_ylabel("number of the neuron")
         axes.set_title(f"{trace.site}: {len(trace.shown)} of {trace.neurons} neurons", fontsize=8)
-        figure.legend(loc="outside right upper", title="the longer a bar,\nthe larger its level")
+        figure.legend(loc="outside right upper", title="height of a bar:\nits level")
 
     return write_figure(path, draw, (6.9, 3.6))
