@@ -16,6 +16,7 @@ import pytest
 from spikecast.cli.job import open_job
 from spikecast.cli.options import JobOptions, MachineOptions
 from spikecast.errors import ConfigError
+from spikecast.measure import intervals
 from spikecast.paper.published import PREPARED
 
 SMALL = ["--models", "resnet18", "--max-steps", "4", "--classes", "3", "--size", "32", "--random-weights"]
@@ -44,12 +45,17 @@ def test_published_beside_measured(home: Path, cli) -> None:
     cells = json.loads((home / "cnn.json").read_text())["cells"]
     assert [float(row["energy measured"]) for row in rows] == [cell["energy measured"] for cell in cells]
     assert len(rows[0]["energy measured"]) > 8  # not rounded for people
+    for row in rows:
+        right = round(3 * float(row["measured"]) / 100)
+        within = [float(row[f"measured {end}"]) / 100 for end in ("from", "to")]
+        assert within == pytest.approx(intervals.share(right, 3))
     assert 3 * float(rows[0]["measured"]) == pytest.approx(100 * round(3 * float(rows[0]["measured"]) / 100))
     drawn = (home / "cnn.svg").read_text()
     assert [drawn.count(f">{words}</text>") for words in ("resnet18 n=4", "published", "ANN")] == [1, 1, 1]
     assert "slots a step" not in drawn
     dotted = re.findall(r"stroke-dasharray: [^;]*; stroke-dashoffset: 0; stroke: #1f5fbf", drawn)
     assert len(dotted) == 2  # against steps and against energy
+    assert drawn.count("fill: #1f5fbf; fill-opacity: 0.12") == 2  # the bands
 
 
 def test_published_figures_need_no_data(cli) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
@@ -225,6 +226,13 @@ def test_a_front_is_drawn(tmp_path) -> None:
     assert "cheap, T = 1" in first
     assert "good, T = 2" in first
     assert "worse, T = 2" not in first
+    bars = re.findall(r"(?:M|L) (\S+) (\S+) \n" * 2 + r'" clip-path="[^"]*" style="fill: none; stroke: #1f5fbf', first)
+    assert [x0 == x1 for x0, _, x1, _ in bars].count(True) == 2  # the intervals of the front
+    names = ("n=4 burst=1 c=2", "n=8 burst=1 c=2", "goal=0.1")
+    points = [point(name, 1, 1, 0.5 + 0.1 * i, 0.1 * i) for i, name in enumerate(names, 1)]
+    drawn = Sweep("top1", points).write_plot(tmp_path / "names.svg").read_text()
+    for words in ("1: n=4, T = 1", "2: n=8, T = 1", "3: goal=0.1, T = 1"):  # what is the same in all is left out
+        assert f">{words}</text>" in drawn
     with pytest.raises(ConfigError, match=r"front\.gif ends in none of \.svg, \.pdf, \.png"):
         Sweep("top1", points).write_plot(tmp_path / "front.gif")
 

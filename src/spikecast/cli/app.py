@@ -16,6 +16,7 @@ from spikecast.cli import (
     evaluate,
     explain,
     export,
+    figure,
     inspect,
     report,
     reproduce,
@@ -41,6 +42,7 @@ COMMANDS = {
     "bench": bench,
     "export": export,
     "reproduce": reproduce,
+    "figure": figure,
     "doctor": doctor,
 }
 for _name, _module in COMMANDS.items():

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Annotated
 
 import typer
 
 from spikecast.cli import common
-from spikecast.cli.job import open_job
+from spikecast.cli.job import Job, open_job
 from spikecast.cli.options import CURVE, LevelList, MeasuredOptions, Steps, grouped
+from spikecast.config import Config
 from spikecast.experiments.compare import Comparison, preset_configs
 from spikecast.page.plots import check_plot, write_evaluations
 from spikecast.presets import PRESETS
@@ -35,10 +36,15 @@ def command(
     check_plot(given.plot)
     job = open_job(given)
     configs = preset_configs(names, rectifiers=job.has_rectifiers(), levels=numbers, num_steps=steps)
+    side_by_side(job, configs, given, names)
+
+
+def side_by_side(job: Job, configs: Mapping[str, Config], given: MeasuredOptions, ways: Sequence[str]) -> None:
+    """Measure all, draw and print them; `ways` are the first words of their names, of which each two are compared."""
     comparison = job.compare(configs, given)
     evaluations = {name: evaluation for name, (_, evaluation) in comparison.entries.items()}
     common.figures(given, lambda path: write_evaluations(evaluations, path, costs=given.costs), comparison.rows)
-    lines = [comparison.table(), *_verdicts(comparison, names)]
+    lines = [comparison.table(), *_verdicts(comparison, ways)]
     common.show("\n".join(lines), comparison.to_json(), as_json=given.as_json, out=given.out)
 
 

@@ -193,6 +193,14 @@ class MeasuredOptions(FigureOptions, OutputOptions, MeasureOptions, JobOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MaybeMeasuredOptions(MeasuredOptions):
+    """The same where a figure may need neither."""
+
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="as for eval")] = ""
+    data: DataSpec = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class JsonOption:
     """For commands whose result is a file, or short."""
 

@@ -16,6 +16,7 @@ from spikecast.cli import common
 from spikecast.cli.job import Job, open_job
 from spikecast.cli.options import JobOptions, JsonOption, SettingOptions, grouped
 from spikecast.config import Coding
+from spikecast.page.plots import check_plot, write_plots
 from spikecast.sources import Data, Preparation
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def command(
     spikecast report demo:cnn --data demo:digits --out digits.html
     spikecast report digits.spikecast --data demo:digits --limit 200 --out digits.html --plot curves.pdf
     """
+    check_plot(plot)
     job = open_job(given)
     config = job.config(settings, given.seed)
     names = [config.coding] if job.source.network is not None or settings.coding is not None else CODINGS
@@ -50,8 +52,6 @@ def command(
         page.write_html(out)
         common.note(f"written to {out}")
         if plot is not None:
-            from spikecast.page import write_plots
-
             write_plots(page, plot)
             common.note(f"written to {plot}")
     said = ("slots", "steps", "agreement", "intervals", "less_ann", "energy")

@@ -22,7 +22,7 @@ PUBLISHED = "converted as the authors' code does it, not as the paper says"
 
 @dataclass(frozen=True)
 class Cell:
-    """One column of one row: percent and energy ratio, as published and as measured."""
+    """One column of one row: percent and energy ratio, published and measured, and 95 % of what was measured."""
 
     row: Row
     num_steps: int
@@ -30,6 +30,7 @@ class Cell:
     measured: float
     published_energy: float | None
     measured_energy: float | None
+    interval: tuple[float, float]
 
     def fields(self) -> tuple[Any, ...]:
         """What HEAD names, in full precision."""
@@ -75,7 +76,8 @@ class Reproduction:
             "weights": "random" if self.is_random else "trained",
             "settings": "authors' code" if self.as_published else "paper",
         }
-        return [{**dict(zip(HEAD, c.fields(), strict=True)), **marks} for c in self.cells]
+        ends = ("measured from", "measured to")
+        return [{**dict(zip((*HEAD, *ends), (*c.fields(), *c.interval), strict=True)), **marks} for c in self.cells]
 
     @property
     def curves(self) -> list[Curve]:
@@ -86,12 +88,14 @@ class Reproduction:
         kept = [i for i, column in enumerate(zip(*words, strict=True)) if i < 2 or len(set(column)) > 1]
         for row, own in zip(rows, words, strict=True):
             cells = [cell for cell in self.cells if cell.row == row]
-            known = [(c.num_steps, c.published, c.published_energy) for c in cells]
-            published = _curve("_", [k for k in known if None not in k])
+            points = [(c.num_steps, c.published, c.published_energy) for c in cells]
+            published = _curve("_", [point for point in points if None not in point])
             measured = _curve(
                 " ".join(own[i] for i in kept), [(c.num_steps, c.measured, c.measured_energy) for c in cells]
             )
-            made.append(dataclasses.replace(measured, published=published if published.values else None))
+            bands = [(c.interval[0] / 100, c.interval[1] / 100) for c in cells]
+            known = published if published.values else None
+            made.append(dataclasses.replace(measured, intervals=bands, published=known))
         return made
 
     def to_json(self) -> dict[str, Any]:
@@ -165,11 +169,19 @@ def reproduce(
         if evaluation.ann is not None:
             anns[row.model] = (row.ann, 100 * evaluation.ann[table.metric])
         ratios = None if evaluation.energy is None else evaluation.energy.ratio
+        bands = _intervals(evaluation, table.metric, [t for t in row.steps if t <= last])
         for t, metric, energy in zip(row.steps, row.metric, row.energy, strict=True):
             if t <= last:
                 ratio = None if ratios is None else ratios[t - 1]
-                cells.append(Cell(row, t, metric, 100 * evaluation.steps[table.metric][t - 1], energy, ratio))
+                cells.append(Cell(row, t, metric, 100 * evaluation.steps[table.metric][t - 1], energy, ratio, bands[t]))
     return Reproduction(name, table.metric, cells, anns, samples, is_random, as_published)
+
+
+def _intervals(evaluation: Evaluation, metric: str, steps: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """95 % after some steps, in percent; those of boxes take long, so no other steps are drawn anew."""
+    notes = [evaluation.scores.notes[t - 1] for t in steps]
+    found = dataclasses.replace(evaluation.scores, notes=notes, ann=None, same=None).intervals()[metric]
+    return {t: (100 * low, 100 * high) for t, (low, high) in zip(steps, found, strict=True)}
 
 
 def published(table: Table) -> str:

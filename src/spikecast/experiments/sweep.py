@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,9 +144,22 @@ class Sweep:
     def write_plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw all points and the front, metric against energy, as SVG, PDF or PNG."""
         scale, word = (100, f"{self.metric} (%)") if self.how.unit else (1, self.metric)
-        front = [(100 * p.energy, scale * p.reported, f"{p.name}, T = {p.num_steps}") for p in self.front]
+        front, names = [], _short({p.name for p in self.points})
+        for p in self.front:
+            within = (scale * p.interval.low, scale * p.interval.high)
+            front.append((100 * p.energy, scale * p.reported, within, f"{names[p.name]}, T = {p.num_steps}"))
         others = [(100 * p.energy, scale * p.reported) for p in self.points]
         return write_front(others, front, path, word)
+
+
+def _short(names: Iterable[str]) -> dict[str, str]:
+    """Names without the settings that are the same in all, where any is left."""
+    words = {name: name.split() for name in names}
+    values = Counter(word.partition("=")[0] for word in set().union(*words.values()))  # by setting, how many
+    return {
+        name: " ".join([word for word in own if values[word.partition("=")[0]] > 1] or own)
+        for name, own in words.items()
+    }
 
 
 def grid(base: Config, settings: Mapping[str, Sequence[Any]]) -> dict[str, Config]:

@@ -149,7 +149,8 @@ def write_layers(agreement: Agreement, path: str | os.PathLike[str]) -> Path:
         places = range(1, len(sites) + 1)
         left.plot(places, [100 * s.error[-1] for s in sites], color=COLOURS[0], marker="o", label="in all")
         left.plot(places, [100 * s.own[-1] for s in sites], color=COLOURS[1], marker="s", label="of its own")
-        left.set_ylabel("error (%)")
+        left.set_ylabel("error against the ANN (%)")
+        left.set_ylim(bottom=0)
         left.legend(loc="best")
         right.bar(places, [100 * s.firing[-1] for s in sites], color=COLOURS[0])
         right.set_ylabel("neurons that fire (%)")
@@ -178,21 +179,27 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 def write_front(
     points: Sequence[tuple[float, float]],
-    front: Sequence[tuple[float, float, str]],
+    front: Sequence[tuple[float, float, tuple[float, float], str]],
     path: str | os.PathLike[str],
     metric: str,
 ) -> Path:
-    """Write (energy, metric) in per cent of many settings, and a line through those that none beats, with names."""
+    """Write (energy, metric) in per cent of many settings, and a line through those that none beats.
+
+    Those have the interval of their metric as well, and a name, which the legend says beside their number.
+    """
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         axes.scatter(*zip(*points, strict=True), s=8, color="0.7", label="other settings")
-        axes.plot([x for x, _, _ in front], [y for _, y, _ in front], color=COLOURS[0], marker="o", label="the front")
-        for x, y, name in front:
-            axes.annotate(name, (x, y), xytext=(3, -7), textcoords="offset points", fontsize=5)
+        axes.plot([x for x, *_ in front], [y for _, y, *_ in front], color=COLOURS[0], marker="o", label="the front")
+        for number, (x, y, within, name) in enumerate(front, 1):
+            axes.vlines(x, *within, color=COLOURS[0], linewidth=0.8)
+            beside = (3, -8) if number % 2 else (-7, 3)  # so that two that lie close are told apart
+            axes.annotate(str(number), (x, y), xytext=beside, textcoords="offset points", fontsize=6)
+            axes.plot([], [], " ", label=f"{number}: {name}")
         axes.set_xlabel("energy, % of the ANN's")
         axes.set_ylabel(metric)
-        axes.legend(loc="lower right")
+        figure.legend(loc="outside right upper", fontsize=6, handlelength=1)
 
     return write_figure(path, draw)
 
