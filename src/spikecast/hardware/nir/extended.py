@@ -26,7 +26,7 @@ from spikecast.storage.tensors import TensorStore, is_whole
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Place(Record, frozen=True):
