@@ -176,10 +176,10 @@ class WithNothing(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.fc1, self.fc2 = nn.Linear(4, 6), nn.Linear(6, 3)
-        self.register_buffer("nothing", torch.zeros(0))
+        self.register_buffer("nothing", torch.zeros(2, 0))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.fc2(torch.relu(self.fc1(x))), self.nothing.expand(x.shape[0], 0)], 1)
+        return torch.cat([self.fc2(torch.relu(self.fc1(x))), self.nothing.expand(x.shape[0], 2, 0).flatten(1)], 1)
 
 
 def test_extended_restores_a_tensor_without_elements(tmp_path: Path) -> None:
