@@ -60,8 +60,8 @@ def _is_true_of(name: str, found: dict[str, Point]) -> bool:
         and part < PART
     )
     print(
-        f"{name}: {str(is_true).lower()}; {fronts.text()}; the least difference {gap_text(least, at.interval)} "
-        f"at {at.energy:.3f}; "
+        f"{name}: {str(is_true).lower()}; {fronts.text('ours', 'dcgs')}; "
+        f"the least difference {gap_text(least, at.interval)} at {at.energy:.3f}; "
         f"T=1 less dcgs T=4 {gap_text(gap, interval)} for {part:.2f} of its energy",
         flush=True,
     )

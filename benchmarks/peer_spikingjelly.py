@@ -9,7 +9,7 @@ import copy
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -30,15 +30,14 @@ RECIPES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def answers(snn: nn.Module, x: Tensor, steps: list[int]) -> dict[int, Tensor]:
+def answers(snn: nn.Module, x: Tensor, steps: list[int]) -> Iterator[tuple[int, Tensor]]:
     """Summed over the first so many steps, which is how its examples read a network."""
     functional.reset_net(snn)
-    total, found = torch.zeros(()), {}
+    total = torch.zeros(())
     for t in range(1, max(steps) + 1):
         total = total + snn(x)
         if t in steps:
-            found[t] = total / t
-    return found
+            yield t, total / t
 
 
 def notes(real: Real, model: nn.Module, snn: nn.Module, steps: list[int]) -> tuple[dict[int, Any], list[Any]]:
@@ -49,20 +48,22 @@ def notes(real: Real, model: nn.Module, snn: nn.Module, steps: list[int]) -> tup
     for part, truth in zip(x.split(real.batch), y.split(real.batch), strict=True):
         reference = model(part)
         ann += real.notes(reference, reference, truth)
-        for t, answer in answers(snn, part, steps).items():
+        for t, answer in answers(snn, part, steps):
             said[t] += real.notes(answer, reference, truth)
     return said, ann
 
 
-def seconds(model: nn.Module, snn: nn.Module, x: Tensor, steps: int) -> float:
-    """Of one batch for so many steps, over as many runs of the ANN; the best of three, in turns."""
-    times: list[list[float]] = [[], []]
+def seconds(model: nn.Module, snn: nn.Module, x: Tensor, steps: list[int]) -> dict[int, float]:
+    """Of so many steps of a batch over as many runs of the ANN; the best of three, in turns."""
+    best = dict.fromkeys((0, *steps), float("inf"))  # 0: of the ANN
     for _ in range(3):
-        for own, work in zip(times, (lambda: answers(snn, x, [steps]), lambda: model(x)), strict=True):
-            began = time.perf_counter()
-            work()
-            own.append(time.perf_counter() - began)
-    return min(times[0]) / (steps * min(times[1]))
+        began = time.perf_counter()
+        model(x)
+        best[0] = min(best[0], time.perf_counter() - began)
+        began = time.perf_counter()
+        for t, _ in answers(snn, x, steps):
+            best[t] = min(best[t], time.perf_counter() - began)
+    return {t: best[t] / (t * best[0]) for t in steps}
 
 
 @torch.inference_mode()
@@ -77,7 +78,7 @@ def main() -> None:
     found: dict[str, Any] = {"version": version("spikingjelly"), "layers": spiking}
     if spiking:
         found["notes"], found["ann"] = notes(real, model, snn, given["steps"])
-        found["seconds"] = seconds(model, snn, data[0], 8)
+        found["seconds"] = seconds(model, snn, data[0], given["steps"])
     print(json.dumps(found))
 
 

@@ -12,8 +12,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def peer_rows(name: str, recipe: str, samples: int) -> Iterator[Row]:
         print(f"{name}, {tool} {recipe}: it finds no nn.ReLU module, so nothing spikes", flush=True)
         return
     for t in STEPS:
-        yield Row(name, tool, recipe, t, t, found["notes"][str(t)], found["ann"], found["seconds"])
+        yield Row(name, tool, recipe, t, t, found["notes"][str(t)], found["ann"], found["seconds"][str(t)])
 
 
 def own_rows(name: str, real: Real, model: nn.Module, setting: str, steps: int) -> Iterator[Row]:
@@ -83,11 +84,9 @@ def own_rows(name: str, real: Real, model: nn.Module, setting: str, steps: int) 
     config = replace(preset(setting, num_steps=steps, rectifiers=has_rectifiers(model, calls)), output="logits")
     snn = spikecast.convert(model, calls, config)
     notes, ann = notes_of(real, model, snn)
-    seconds = seconds_of(model, snn, calls[0])
-    for t in (t for t in STEPS if t <= steps):
-        yield Row(
-            name, f"spikecast {spikecast.__version__}", setting, t, snn.slots()[t - 1], notes[t - 1], ann, seconds
-        )
+    tool, slots = f"spikecast {spikecast.__version__}", snn.slots()
+    for t, seconds in seconds_of(model, snn, calls[0], [t for t in STEPS if t <= steps]).items():
+        yield Row(name, tool, setting, t, slots[t - 1], notes[t - 1], ann, seconds)
 
 
 @torch.inference_mode()
@@ -105,10 +104,11 @@ def notes_of(real: Real, model: nn.Module, snn: Network) -> tuple[list[list[Note
 
 
 @torch.inference_mode()
-def seconds_of(model: nn.Module, snn: Network, x: torch.Tensor) -> float:
-    """Of all steps of a batch over as many runs of the ANN; the best of three, in turns."""
-    times = in_turns({"snn": lambda: snn.run(x), "ann": lambda: model(x)}, 3)
-    return min(times["snn"]) / (snn.config.num_steps * min(times["ann"]))
+def seconds_of(model: nn.Module, snn: Network, x: torch.Tensor, steps: Sequence[int]) -> dict[int, float]:
+    """Of so many steps of a batch over as many runs of the ANN; the best of three, in turns."""
+    works: dict[str, Callable[[], Any]] = {str(t): partial(snn.run, x, num_steps=t) for t in steps}
+    best = {name: min(times) for name, times in in_turns({**works, "ann": lambda: model(x)}, 3).items()}
+    return {t: best[str(t)] / (t * best["ann"]) for t in steps}
 
 
 def main(words: Sequence[str] | None = None) -> int:

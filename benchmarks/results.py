@@ -51,7 +51,7 @@ def against(name: str, folder: Path) -> Iterator[str]:
     """Ours beside each other method, at every energy that either reaches."""
     found = points(folder)[0]
     for other in (other for other in OTHERS if any(p.method == other for p in found)):
-        yield f"| {name} | {other} | {beside(name, found, 'ours', other).text()} |"
+        yield f"| {name} | {other} | {beside(name, found, 'ours', other).text('ours', other)} |"
 
 
 def unreached(name: str, folder: Path) -> Iterator[str]:

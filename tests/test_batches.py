@@ -92,6 +92,28 @@ def test_inputs_function_may_give_a_list_as_one_argument() -> None:
     assert kwargs == {}
 
 
+@pytest.mark.parametrize(
+    ("made", "batch", "wanted"),
+    [
+        (ONE, X, 2 * X),
+        (ONE, [X, LABEL], [2 * X, LABEL]),
+        (ONE, ({"x": X}, LABEL), ({"x": 2 * X}, LABEL)),
+        (ONE, {"x": X, "label": LABEL}, {"x": 2 * X, "label": LABEL}),
+        (TWO, (X, Y, LABEL), (2 * X, 2 * Y, LABEL)),
+        (TWO, ((X, Y), LABEL), ((2 * X, 2 * Y), LABEL)),
+        (OPTIONAL, {"x": X, "scale": 2.0, "other": Y}, {"x": 2 * X, "scale": 2.0, "other": Y}),
+    ],
+)
+def test_a_batch_with_other_inputs_keeps_its_form(made, batch, wanted) -> None:
+    def doubled(call: Call) -> Call:
+        args, kwargs = call
+        return tuple(2 * x for x in args), {k: 2 * v if torch.is_tensor(v) else v for k, v in kwargs.items()}
+
+    found = Binder.of_model(made).changed(batch, doubled)
+    assert type(found) is type(wanted)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
 def test_unknown_keys_are_dropped_and_reported() -> None:
     binder = Binder.of_model(ONE)
     same(binder.bind({"x": X, "label": LABEL, 7: "id"}), ((), {"x": X}))

@@ -81,6 +81,14 @@ class Binder:
         self._check(tensors)
         return call
 
+    def changed(self, batch: Any, change: Callable[[Call], Call]) -> Any:
+        """The batch with other tensors in the call that it stands for; all else it holds, as a label, stays."""
+        call = self.bind(batch)
+        pairs = zip(flatten(call)[0], flatten(change(call))[0], strict=True)
+        new = {id(old): tensor for old, tensor in pairs if isinstance(old, Tensor)}
+        leaves, form = flatten(batch)
+        return unflatten(form, [new.get(id(leaf), leaf) for leaf in leaves])
+
     @property
     def dropped_note(self) -> str:
         """What to say of the keys that were dropped."""

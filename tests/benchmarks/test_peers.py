@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from benchmarks import peers
 
@@ -35,11 +38,34 @@ def test_a_row_counts_answers() -> None:
 
 
 def test_rows_of_the_other_tool(peer) -> None:
-    found = {"version": "9.9", "layers": 2, "notes": {str(t): NOTES for t in peers.STEPS}, "ann": ANN, "seconds": 2.0}
+    times = {str(t): 2.0 + 1 / t for t in peers.STEPS}
+    found = {"version": "9.9", "layers": 2, "notes": {str(t): NOTES for t in peers.STEPS}, "ann": ANN, "seconds": times}
     peer(f"print('a line of progress'); print({json.dumps(found)!r})")
     rows = list(peers.peer_rows("KWS", "max", 4))
     assert [row.steps for row in rows] == peers.STEPS
     assert {row.tool for row in rows} == {"SpikingJelly 9.9"}
+    assert [row.seconds for row in rows] == list(times.values())  # of each T, not one for all
+
+
+def test_time_is_of_each_number_of_steps(monkeypatch) -> None:
+    """Two steps together take three times as long as the ANN, and five take four times."""
+    asked = []
+
+    class Snn:
+        def run(self, x, num_steps):
+            asked.append(num_steps)
+
+    taken = {"2": [9.0, 6.0, 7.0], "5": [8.0, 8.5, 9.0], "ann": [2.0, 2.5, 3.0]}
+
+    def in_turns(works, rounds):
+        for work in works.values():
+            work()
+        return {name: taken[name] for name in works}
+
+    monkeypatch.setattr(peers, "in_turns", in_turns)
+    snn: Any = Snn()
+    assert peers.seconds_of(nn.Identity(), snn, torch.zeros(1), [2, 5]) == {2: 1.5, 5: 0.8}
+    assert asked == [2, 5]
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, get_args, get_type_hints
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from spikecast.cli import sweep
 from spikecast.cli.options import SettingOptions, grouped
-from spikecast.config import Config
+from spikecast.config import Config, Method
 from spikecast.errors import ConfigError
 
 
@@ -68,3 +69,10 @@ def test_settings_by_configs_names() -> None:
     assert SettingOptions(others=["seed=3"]).config(7).seed == 3
     with pytest.raises(ConfigError, match="give NAME=VALUE"):
         _ = SettingOptions(others=["colour=red"]).given
+
+
+def test_help_names_every_threshold_method() -> None:
+    for hints in (get_type_hints(SettingOptions, include_extras=True), sweep.command.__annotations__):
+        text = hints["thresholds"].__metadata__[0].help
+        assert all(method in text for method in get_args(Method))
+        assert "quantile_published depends on --batch-size" in text

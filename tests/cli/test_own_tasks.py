@@ -47,6 +47,19 @@ def frames(split="val"):
 def classifier():
     return nn.Sequential(net(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = classifier()
+    def forward(self, left, right):
+        return self.net(left - right)
+
+def named_frames(split="val"):
+    return [{"left": x, "right": x.flip(0) / 2, "label": y} for x, y in frames()]
+
+def paired_frames(split="val"):
+    return [((x, x.flip(0) / 2), y) for x, y in frames()]
+
 def masks():
     return Segmentation(decode=lambda scores: scores.argmax(1), classes=6)
 
@@ -109,13 +122,36 @@ def test_frames_give_pythons_figures(cli, mine: Path) -> None:
     assert "num_steps=2 for 5 frames" in cli(*words, "-T", "2").complaint
 
 
+@pytest.mark.parametrize("data", ["named_frames", "paired_frames"])
+def test_frames_of_two_inputs(cli, mine: Path, data: str) -> None:
+    """Thresholds come from the mean of the frames, whatever the loader's batches look like."""
+    words = ("--data", f"mine.py:{data}", "--time-axis", "1", "--json", *QUICK, "-T", "5")
+    done = cli("eval", "mine.py:Two", *words)
+    assert done.code == 0, done.err
+    made, batches = (function_in(f"mine.py:{name}", "it", trust=True) for name in ("Two", "paired_frames"))
+    torch.manual_seed(0)
+    ann = made().eval()
+    still = [(left.mean(1), right.mean(1)) for (left, right), _ in batches()]
+    snn = spikecast.convert(ann, still, Config(num_steps=5, burst=1, thresholds="quantile"))
+    wanted = measure.evaluate(snn, batches(), model=ann, time_axis=1).to_json()
+    assert json.loads(done.out) == json.loads(json.dumps(wanted))
+
+
 def test_several_settings_are_measured_on_the_same_batches(cli, mine: Path) -> None:
     words = ("mine.py:net", "--data", "mine.py:pixels", "--task", "mine.py:masks", "--trust", "-T", "2")
     done = cli("compare", *words, "--presets", "dcgs,ours", "--levels", "4", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert [entry["samples"] for entry in found.values()] == [4, 4]
-    assert found["dcgs n=4"]["ann"] == found["ours n=4"]["ann"]
+    assert (found["metric"], found["unmet"]) == ("miou", {})
+    entries = found["entries"]
+    assert [entry["samples"] for entry in entries.values()] == [4, 4]
+    assert entries["dcgs n=4"]["ann"] == entries["ours n=4"]["ann"]
+    (beside,) = found["verdicts"]
+    assert (beside["first"], beside["second"]) == ("ours", "dcgs")
+    energies = sorted({x for entry in entries.values() for x in entry["energy"]["ratio"]})
+    assert [at["energy"] for at in beside["energies"]] == energies
+    assert {"better", "worse", "undecided"} >= {beside["overall"]}
+    assert all(at["interval"] is not None or at["verdict"].startswith("only") for at in beside["energies"])
     done = cli("report", *words, "--out", "page.html")
     assert done.code == 0, done.err
     assert "ANN: miou" in done.out

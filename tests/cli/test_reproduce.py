@@ -74,6 +74,8 @@ def test_mistakes_are_told_before_the_work(cli) -> None:
     assert "x.gif ends in none of .svg, .pdf, .png" in cli("reproduce", "cnn", *words, "--plot", "x.gif").complaint
     complaint = cli("reproduce", "segmentation", *words, "--as-published").complaint
     assert "the authors' code has no segmentation" in complaint
+    complaint = cli("reproduce", "cnn", *words, "--as-published", "--calibrate", "5").complaint
+    assert "--calibrate 5: with --as-published thresholds come from all images that are measured; leave it" in complaint
 
 
 def test_as_published(home: Path, cli) -> None:

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 import spikecast
 from spikecast import Config, convert, kernels
 from spikecast.conversion.statistics import MeanQuantile
-from spikecast.conversion.thresholds import SILENT, method_of, num_quanta
+from spikecast.conversion.thresholds import method_of, num_quanta
 from spikecast.errors import ConfigError
 from spikecast.measure import energy
+from spikecast.network.plan import SILENT
 from spikecast.theory.neuron import Neuron, encode
 from spikecast.theory.thresholds import paper_iteration
 from tests.strategies import SEEDS

@@ -13,7 +13,7 @@ from spikecast import Config, convert
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import compare, has_rectifiers, preset_configs
 from spikecast.experiments.sweep import Point, Sweep, grid, sweep_of
-from spikecast.measure.intervals import Interval, mean, share
+from spikecast.measure.intervals import Interval, mean, paired_bootstrap, share
 from spikecast.measure.scores import Scores
 from spikecast.measure.tasks import Metric, task_named
 from spikecast.measure.tasks.own import OwnTask
@@ -270,7 +270,9 @@ def test_best_where_less_is_better() -> None:
 def test_methods_are_compared_at_every_energy(model, batches) -> None:
     configs = preset_configs(("dcgs", "ours"), rectifiers=True, levels=(3,), num_steps=2)
     comparison = compare(model, lambda: batches, lambda: batches, configs)
-    found = comparison.against(["ours n=3"], ["dcgs n=3"])
+    ways = {"dcgs": ["dcgs n=3"], "unmet": [], "ours": ["ours n=3"]}
+    ((pair, found),) = comparison.against(ways).items()
+    assert pair == ("ours", "dcgs")
     ratios = [e.energy.ratio for _, e in comparison.entries.values()]
     assert [at.energy for at in found.energies] == sorted({x for ratio in ratios for x in ratio})
     notes = [[n[0] for n in step] for step in comparison.entries["ours n=3"][1].scores.notes]
@@ -278,7 +280,32 @@ def test_methods_are_compared_at_every_energy(model, batches) -> None:
     again = two_sided(settings, settings, mean)
     assert {at.first for at in found.energies if at.energy in ratios[1]} == {at.first for at in again.energies}
     with pytest.raises(ConfigError, match="compare with costs"):
-        compare(model, lambda: batches, lambda: batches, configs, costs=None).against(["ours n=3"], ["dcgs n=3"])
+        compare(model, lambda: batches, lambda: batches, configs, costs=None).against(ways)
+
+
+def test_a_budget_draws_no_samples_again() -> None:
+    """The draws of each setting's own interval say how it compares with every other."""
+    calls = []
+
+    def score(notes) -> float:
+        calls.append(len(notes))
+        return mean(notes)
+
+    task = OwnTask(lambda a, b: [], score, "score", draws=100)
+    torch.manual_seed(0)
+    x = torch.rand(12)
+    notes = {"a": (0.2 * x).tolist(), "b": (0.99 * x.flip(0)).tolist(), "c": x.tolist()}
+    scores = {name: Scores(task, [own, own], None, None) for name, own in notes.items()}
+    points = [point(name, t, t, mean(own), 0.1 * t) for name, own in notes.items() for t in (1, 2)]
+    for found in scores.values():
+        found.intervals()
+    drawn = len(calls)
+    choice = Sweep("score", points, scores=scores).within()
+    assert len(calls) == drawn
+    assert (choice.point, choice.others) == (points[4], 5)
+    lows = {name: paired_bootstrap(score, notes["c"], own, draws=100).low for name, own in notes.items()}
+    assert choice.rivals == [p for p in points if lows[p.name] <= 0 and p is not choice.point]
+    assert {p.name for p in choice.rivals} == {"b", "c"}
 
 
 def test_front_and_budget_by_hand() -> None:

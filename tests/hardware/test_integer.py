@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikecast import Config, convert
-from spikecast.conversion.thresholds import SILENT
 from spikecast.errors import ConfigError, DataError
 from spikecast.hardware.integer.fixed_point import _keeping_sums
 from spikecast.hardware.integer.network import IntegerNetwork
 from spikecast.hardware.integer.neuron import IntegerNeurons, Widths, gain, grown
+from spikecast.network.plan import SILENT
 from spikecast.theory.firing import fire_argmin, fire_burst, level_value
 from spikecast.theory.neuron import Neuron, encode
 from tests.nets import relative

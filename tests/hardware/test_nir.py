@@ -168,6 +168,27 @@ def test_extended_restores_the_network_to_the_bit(pool, config: Config, tmp_path
     assert back.neurons == snn.neurons
 
 
+class WithNothing(nn.Module):
+    """It holds a tensor without elements."""
+
+    nothing: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.register_buffer("nothing", torch.zeros(2, 0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.fc2(torch.relu(self.fc1(x))), self.nothing.expand(x.shape[0], 2, 0).flatten(1)], 1)
+
+
+def test_extended_restores_a_tensor_without_elements(tmp_path: Path) -> None:
+    x = torch.randn(5, 4)
+    snn = spikecast.convert(WithNothing().eval(), [x], Config(num_steps=2, thresholds="quantile"))
+    export_nir(snn, tmp_path / "net.nir", "extended")
+    assert torch.equal(load_nir(tmp_path / "net.nir").run(x), snn.run(x))
+
+
 def test_extended_takes_any_network(tmp_path: Path) -> None:
     """Attention, softmax and LayerNorm have no NIR words: they stay on the host, and load all the same."""
     torch.manual_seed(0)

@@ -281,7 +281,7 @@ ATTACKS: list[tuple[Callable[[Any], None], str]] = [
     (bomb, "its arrays take more than"),
     (many, "its arrays take more than"),
     (deep, "it is nested too deep"),
-    (other_version, "its format is b'999', this spikecast reads 2"),
+    (other_version, "its format is b'999', this spikecast reads 3"),
     (portable_file, "only profile='extended' can be loaded"),
 ]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import DataError
+from spikecast.errors import ConfigError, DataError
 from spikecast.measure import Detection, Segmentation, evaluate
 from spikecast.measure.tasks import Task, task_named
 
@@ -88,3 +88,33 @@ def test_answers_that_do_not_fit(task: Any, answer: Tensor, message: str) -> Non
 def test_targets_that_are_no_classes_of_pixels(target: Any) -> None:
     with pytest.raises(DataError, match=r"needs targets of class numbers \[B, H, W\]"):
         Segmentation().notes(torch.zeros(2, 3, 2, 2), target)
+
+
+PIXELS = torch.zeros(2, 2, 2, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (PIXELS.float(), r"these are torch\.float32 of shape \(2, 2, 2\)"),
+        (torch.full((2, 2, 2), 255.0), r"these are torch\.float32"),
+        (PIXELS[0], r"these are torch\.int64 of shape \(2, 2\)"),
+        ([], "needs targets of class numbers"),
+        (PIXELS[:1], "2 answers for 1 targets; give one target for each image"),
+        (PIXELS - 1, "labels from -1 to -1 do not fit 3 classes; 255 marks pixels without one"),
+    ],
+)
+def test_targets_that_do_not_fit(target: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Segmentation().notes(torch.zeros(2, 3, 2, 2), target)
+
+
+def test_answers_of_another_size_than_the_anns() -> None:
+    with pytest.raises(DataError, match=r"pixels \(2, 2, 2\) against \(2, 4, 4\) of the ANN; let both"):
+        Segmentation().same(torch.zeros(2, 3, 2, 2), torch.zeros(2, 3, 4, 4))
+
+
+@pytest.mark.parametrize("classes", [0, -1, 2.0, True])
+def test_a_number_of_classes_that_is_none(classes: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"classes={classes} must be a whole number from 1; leave it out"):
+        Segmentation(classes=classes)

@@ -13,7 +13,7 @@ import spikecast
 from spikecast import Config
 from spikecast.errors import DataError
 from spikecast.measure import evaluate
-from spikecast.measure.intervals import bootstrap, paired_bootstrap, paired_share, share
+from spikecast.measure.intervals import UNKNOWN, bootstrap, paired_bootstrap, paired_share, share
 from spikecast.measure.scores import ALL, Scores
 from spikecast.measure.tasks import task_named
 
@@ -109,3 +109,26 @@ def test_one_sample_says_next_to_nothing(task) -> None:
     assert math.isfinite(said["less_ann"][name][0][1])
     if task == "segmentation":
         assert found.intervals[name] == [ALL]
+
+
+def test_one_sample_leaves_a_number_unknown() -> None:
+    task = task_named("language")
+    scores = Scores(task, [[[3.0, 1.0, 2.0]]], [[2.0, 1.0, 2.0]], None)
+    interval, less = scores.intervals()["perplexity"][0], scores.less_ann()["perplexity"][0]
+    assert interval == less == UNKNOWN
+    assert interval.text(3.355, "") == "3.355 (unknown)"
+    assert less.text(0.03, "") == "0.03 (unknown)"
+    assert json.loads(json.dumps(interval, allow_nan=False)) == list(UNKNOWN)
+
+
+@pytest.mark.parametrize("said", [0, 2])
+def test_samples_that_all_agree_leave_a_share_open(said: int) -> None:
+    """Draws of them are all alike, and say nothing of the samples that were not seen."""
+    pairs = [[(float(said), 2.0)] * 50 + [(0.0, 0.0)] * 7]  # seven samples have nothing to agree on
+    scores = Scores(task_named("language"), [[[1.0, float(said), 2.0]] * 50], None, pairs)
+    found = scores.intervals()
+    assert found["agreement"] == found["next"] == [share(said * 25, 50)]
+    assert found["perplexity"][0].high - found["perplexity"][0].low < 1e-9  # no share: nothing is known of its range
+    mixed = [[(2.0, 2.0)] * 49 + [(1.0, 2.0)]]
+    wanted = bootstrap(lambda drawn: sum(x for x, _ in drawn) / (2 * len(drawn)), mixed[0], draws=400)
+    assert Scores(scores.task, scores.notes, None, mixed).intervals()["agreement"] == [wanted]

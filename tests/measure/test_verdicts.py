@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
 from spikecast.errors import ConfigError, DataError
-from spikecast.measure.intervals import Interval, mean, paired_bootstrap, paired_share
-from spikecast.measure.verdicts import UNKNOWN, At, Setting, Verdicts, two_sided
+from spikecast.measure.intervals import UNKNOWN, Interval, mean, paired_bootstrap, paired_share
+from spikecast.measure.verdicts import At, Front, Setting, Verdicts, two_sided
 
 
 def rights(share: float, samples: int = 400, seed: int = 0) -> list[int]:
@@ -28,7 +30,14 @@ def test_every_energy_of_either_is_compared() -> None:
     assert scores[1] == pytest.approx((0.75 * low + 0.25 * high, other))  # a quarter of the way from 0.1 to 0.3
     assert scores[2] == pytest.approx((high, 0.4 * other + 0.6 * top))
     assert scores[3] == (high, top)  # above its dearest setting, that one stands
-    assert found.text() == "undecided over all; of 4 energies better at 2, undecided at 1, only first at 1"
+    wanted = "undecided over all; of 4 energies better at 2, undecided at 1, only ours reaches 1"
+    assert found.text("ours", "dcgs") == wanted
+    said = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert said["overall"] == "undecided"
+    assert said["energies"][0] == {
+        "energy": 0.1, "first": low, "second": None, "interval": None, "verdict": "only first",
+    }  # fmt: skip
+    assert said["energies"][1]["interval"] == list(found.energies[1].interval)
 
 
 def test_it_is_two_sided() -> None:
@@ -112,10 +121,39 @@ def test_one_sample_decides_nothing() -> None:
     assert found.overall == "undecided"
 
 
+def test_a_front_is_drawn_once() -> None:
+    """However many methods it is compared with."""
+    calls = []
+
+    def score(notes) -> float:
+        calls.append(len(notes))
+        return mean(notes)
+
+    torch.manual_seed(0)
+    settings = [[Setting(0.1 * i, (torch.rand(20) + 0.1 * i).tolist())] for i in range(1, 4)]
+    fronts = [Front(found, score, draws=100) for found in settings]
+    drawn = len(calls)
+    assert drawn == 3 * (100 + 2)  # and the scores of both halves
+    found = fronts[0].beside(fronts[1]), fronts[0].beside(fronts[2])
+    assert len(calls) == drawn
+    assert found == tuple(two_sided(settings[0], other, score, draws=100) for other in settings[1:])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("place", [0, 1])  # on the samples that settings are chosen on, or on the rest
+def test_a_score_that_is_not_finite_is_named(bad: float, place: int) -> None:
+    notes = [0.5] * 8
+    notes[place] = bad
+    with pytest.raises(DataError, match=rf"^the score of the setting at energy 0\.3 is {bad} .*, not finite; "):
+        two_sided([Setting(0.2, [0.4] * 8), Setting(0.3, notes)], [Setting(0.2, [0.5] * 8)], sum)
+
+
 def test_mistakes() -> None:
-    with pytest.raises(DataError, match=r"1 settings against 0, with \[2\] notes; give both on the same samples"):
+    with pytest.raises(DataError, match=r"0 settings with \[\] notes; give some on the same samples"):
         two_sided([Setting(0.1, [0, 1])], [], mean)
-    with pytest.raises(DataError, match=r"with \[2, 3\] notes"):
+    with pytest.raises(DataError, match="2 samples against 3; give both on the same samples"):
         two_sided([Setting(0.1, [0, 1])], [Setting(0.1, [0, 1, 1])], mean)
+    with pytest.raises(DataError, match=r"2 settings with \[2, 3\] notes"):
+        Front([Setting(0.1, [0, 1]), Setting(0.1, [0, 1, 1])], mean)
     with pytest.raises(ConfigError, match="draws=10 leave none outside"):
         two_sided([Setting(0.1, [0.5] * 9)], [Setting(0.1, [0.2] * 9)], mean, draws=10)

@@ -16,8 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from spikecast.errors import ConfigError, MissingExtraError
-from spikecast.measure.intervals import Interval
-from spikecast.measure.scores import LARGEST
+from spikecast.measure.intervals import UNKNOWN, Interval
 from spikecast.measure.tasks import Metric
 from spikecast.page import ReportData, write_plots
 from spikecast.page.data import Layer, NetworkData
@@ -179,7 +178,14 @@ def test_figures_that_are_no_shares() -> None:
     assert "<td>5<small>4–6</small></td>" in text
     assert "Perplexity after each step" in text
     assert '<h2 id="curves-title">Perplexity, time and energy</h2>' in text
-    assert "<td>4<small>any</small></td>" in page(numbers(ann_interval=Interval(0.0, LARGEST)))  # of one sample
+
+
+def test_what_one_sample_leaves_unknown_is_said_in_words() -> None:
+    networks = [dataclasses.replace(n, less_ann=[UNKNOWN] * len(n.less_ann)) for n in numbers().networks]
+    text = page(numbers(ann_interval=UNKNOWN, networks=networks)).partition("<script")[0]
+    assert "<td>4<small>unknown</small></td>" in text
+    assert "a difference of 1 (unknown)" in text
+    assert "e+308" not in text
 
 
 def test_one_step_is_one_step() -> None:
@@ -231,6 +237,11 @@ def test_plots(kind: str, tmp_path: Path) -> None:
         assert first.count(b"PolyCollection") == 4  # the bands of two networks, in two panels
         assert "perplexity (%)" not in (written := write_plots(numbers(), tmp_path / "n.svg").read_text())
         assert "perplexity" in written
+        assert written.count("PolyCollection") == 4
+        unknown = {"perplexity": [UNKNOWN] * 2}
+        networks = [dataclasses.replace(n, intervals=unknown) for n in numbers().networks]
+        bare = write_plots(numbers(networks=networks), tmp_path / "bare.svg").read_text()
+        assert "PolyCollection" not in bare  # a band of all numbers would leave no room for the curve
         write_plots(report(networks=[network("many", 0.9, 0.5, burst=7)]), tmp_path / "many.svg")
         assert "many, 7 slots a step" in (tmp_path / "many.svg").read_text()
 

@@ -250,6 +250,13 @@ def threshold(*values: float, dtype: torch.dtype = torch.float32) -> Callable[[A
     return lie
 
 
+def without_leak(document: Any, tensors: Any) -> None:
+    """What files of format 2 hold."""
+    document["format"] = 2
+    for neuron in document["body"]["neurons"].values():
+        del neuron["leak"]
+
+
 PLAN = ("body", "plans", 0)
 PROGRAM = (*PLAN, "program")
 WEIGHT = (*PROGRAM, "tensors", "head.weight")
@@ -260,9 +267,9 @@ DEEP: list[Any] = functools.reduce(lambda inner, _: [inner], range(300), [])
 @pytest.mark.parametrize(
     ("lie", "complaint"),
     [
-        (put("format", value=3), r"has format 3, this spikecast reads 2; convert and save again"),
-        (put("format", value=1), r"has format 1, this spikecast reads 2"),
-        (put("format", value="2"), r"is damaged: .*Expected `int`, got `str` - at `\$.format`"),
+        (put("format", value=4), r"has format 4, this spikecast reads 3; convert and save again"),
+        (without_leak, r"has format 2, this spikecast reads 3; convert and save again"),
+        (put("format", value="3"), r"is damaged: .*Expected `int`, got `str` - at `\$.format`"),
         (put("body", "kind", value="regions"), r"unknown field `report` - at `\$.body`"),
         (put("body", "kind", value="os"), r"Invalid value 'os' - at `\$.body.kind`"),
         (put("extra", value=1), "unknown field `extra`"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from spikecast.cli.job import Job, open_job
 from spikecast.cli.options import CURVE, LevelList, MeasuredOptions, Steps, grouped
 from spikecast.config import Config
 from spikecast.experiments.compare import Comparison, preset_configs
+from spikecast.measure.verdicts import Verdicts
 from spikecast.page.plots import check_plot, write_evaluations
 from spikecast.presets import PRESETS
 
@@ -44,14 +44,15 @@ def side_by_side(job: Job, configs: Mapping[str, Config], given: MeasuredOptions
     comparison = job.compare(configs, given)
     evaluations = {name: evaluation for name, (_, evaluation) in comparison.entries.items()}
     common.figures(given, lambda path: write_evaluations(evaluations, path, costs=given.costs), comparison.rows)
-    lines = [comparison.table(), *_verdicts(comparison, ways)]
-    common.show("\n".join(lines), comparison.to_json(), as_json=given.as_json, out=given.out)
+    verdicts = _verdicts(comparison, ways)
+    lines = [f"{first} beside {second}: {found.text(first, second)}" for (first, second), found in verdicts.items()]
+    said = [{"first": first, "second": second, **found.to_json()} for (first, second), found in verdicts.items()]
+    data = {**comparison.to_json(), "verdicts": said}
+    common.show("\n".join([comparison.table(), *lines]), data, as_json=given.as_json, out=given.out)
 
 
-def _verdicts(comparison: Comparison, presets: Sequence[str]) -> Iterator[str]:
-    """A line for each two presets, at every energy that either reaches."""
+def _verdicts(comparison: Comparison, ways: Sequence[str]) -> dict[tuple[str, str], Verdicts]:
+    """Of each two ways, at every energy that either reaches."""
     if any(e.energy is None or e.energy.ratio is None for _, e in comparison.entries.values()):
-        return  # the table says why
-    ways = {preset: [name for name in comparison.entries if name.split()[0] == preset] for preset in presets}
-    for second, first in combinations((preset for preset, names in ways.items() if names), 2):
-        yield f"{first} beside {second}: {comparison.against(ways[first], ways[second]).text()}"
+        return {}  # the table says why
+    return comparison.against({way: [name for name in comparison.entries if name.split()[0] == way] for way in ways})

@@ -55,9 +55,11 @@ class Job:
         # Labels of classes say that the answers are scores, and labels of pixels do not; detectors would take targets
         # for a second argument.
         alone = isinstance(task_named(self.task), Detection | Segmentation)
+        binder = Binder.of_model(self.source.model)
         for batch in self._counted(self.calibrating, "calibrating"):
             given = batch[:-1] if alone and isinstance(batch, list | tuple) and len(batch) > 1 else batch
-            yield given if self.time_axis is None else _mean(given, self.time_axis)
+            axis = self.time_axis
+            yield given if axis is None else binder.changed(given, partial(mean_call, time_axis=axis))
 
     def _counted(self, batches: Iterable[Any], what: str) -> Iterator[Any]:
         with common.progress(_size(batches), what) as done:
@@ -145,14 +147,6 @@ class Job:
 def _size(batches: Iterable[Any]) -> int | None:
     """How many images there are, where that is known."""
     return len(batches) if isinstance(batches, Data) else None
-
-
-def _mean(batch: Any, time_axis: int) -> Any:
-    """A batch with the mean over its frames in their place."""
-    if not isinstance(batch, list | tuple):
-        return mean_call(((batch,), {}), time_axis)[0][0]
-    (still,), _ = mean_call(((batch[0],), {}), time_axis)
-    return (still, *batch[1:])
 
 
 def open_job(

@@ -12,11 +12,11 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
-from spikecast.config import Config
+from spikecast.config import Config, Method
 from spikecast.errors import ConfigError
 from spikecast.measure.tasks import TASKS
 
@@ -27,6 +27,7 @@ DataSpec = Annotated[
 ]
 LevelList = Annotated[str, typer.Option("--levels", "-n", help="thresholds per sign, with commas between")]
 CURVE = 8  # steps of commands that show how answers get better with time
+METHODS = f"{', '.join(get_args(Method))} (quantile_published depends on --batch-size)"
 BURST = "spikes that a neuron may send in one step"
 
 
@@ -96,10 +97,7 @@ class SettingOptions:
     ] = None
     burst: Annotated[int | None, typer.Option(help=f"{BURST}; {Config.burst} unless given")] = None
     coding: Annotated[str | None, typer.Option(help="differential (unless given) or rate")] = None
-    thresholds: Annotated[
-        str | None,
-        typer.Option(help="auto (unless given), iteration, quantile, search, iteration_paper or *_published"),
-    ] = None
+    thresholds: Annotated[str | None, typer.Option(help=f"{METHODS}; {Config.thresholds} unless given")] = None
     scale: Annotated[float | None, typer.Option(help="multiplies the thresholds")] = None
     energy_budget: Annotated[
         float | None,

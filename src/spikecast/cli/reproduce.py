@@ -40,6 +40,15 @@ class TableData(DataOptions):
     data: Annotated[str, typer.Option(help="the folder of the table's data, or KIND:DIR")] = ""
 
 
+AsPublished = Annotated[
+    bool,
+    typer.Option(
+        "--as-published",
+        help="as the authors' code does it where it differs from the paper; quantiles depend on --batch-size",
+    ),
+]
+
+
 @grouped
 def command(
     name: Annotated[
@@ -54,9 +63,7 @@ def command(
     models: Annotated[str, typer.Option("--models", help="only these, with commas between")] = "",
     levels: Annotated[str, typer.Option(help="only these numbers of levels, with commas between")] = "",
     max_steps: Annotated[int | None, typer.Option(help="only columns up to this T")] = None,
-    as_published: Annotated[
-        bool, typer.Option("--as-published", help="as the authors' code does it where it differs from the paper")
-    ] = False,
+    as_published: AsPublished = False,
     random_weights: Annotated[
         bool, typer.Option("--random-weights", help="measure without trained weights; every row says so")
     ] = False,
@@ -70,10 +77,8 @@ def command(
     spikecast reproduce comparison
     """
     chosen = table(name)
-    check_plot(figures.plot)
+    _refuse_ignored(name, data, figures, as_published)
     if not chosen.rows:
-        if figures.plot or figures.csv or as_published:
-            raise ConfigError(f"table {name!r} has only published figures; leave --plot, --csv, --as-published out")
         common.show(published(chosen), dataclasses.asdict(chosen), as_json=output.as_json, out=output.out)
         return
     place = _place(name, data)
@@ -101,6 +106,18 @@ def command(
         common.skipped(job.batches)
     common.figures(figures, partial(_draw, reproduction, measured.costs), lambda: reproduction.rows)
     common.show(reproduction.table(), reproduction.to_json(), as_json=output.as_json, out=output.out)
+
+
+def _refuse_ignored(name: str, data: TableData, figures: FigureOptions, as_published: bool) -> None:
+    """Refuse options that would have no effect."""
+    check_plot(figures.plot)
+    if not table(name).rows and (figures.plot or figures.csv or as_published):
+        raise ConfigError(f"table {name!r} has only published figures; leave --plot, --csv, --as-published out")
+    if as_published and data.calibrate != DataOptions.calibrate:
+        raise ConfigError(
+            f"--calibrate {data.calibrate}: with --as-published thresholds come from all images that are measured; "
+            "leave it out, or give --limit"
+        )
 
 
 def _place(name: str, data: TableData) -> str:

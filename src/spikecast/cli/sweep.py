@@ -9,7 +9,7 @@ import typer
 
 from spikecast.cli import common
 from spikecast.cli.job import open_job
-from spikecast.cli.options import BURST, CURVE, LevelList, MeasuredOptions, Steps, grouped
+from spikecast.cli.options import BURST, CURVE, METHODS, LevelList, MeasuredOptions, Steps, grouped
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.sweep import grid, sweep_of
@@ -22,7 +22,7 @@ def command(
     levels: LevelList = "4,8",
     bursts: Annotated[str, typer.Option("--bursts", "--burst", help=f"{BURST}, with commas between")] = "1,2,3",
     coding: Annotated[str, typer.Option(help="codings, with commas between")] = "differential",
-    thresholds: Annotated[str, typer.Option(help="methods, with commas between")] = "quantile,search",
+    thresholds: Annotated[str, typer.Option(help=f"{METHODS}, with commas between")] = "quantile,search",
     scale: Annotated[str, typer.Option(help="threshold scales, with commas between")] = "1",
     energy_budget: Annotated[
         str, typer.Option(help="shares of the ANN's energy to convert for as well, with commas between")

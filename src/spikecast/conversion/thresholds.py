@@ -8,7 +8,7 @@ from torch import Tensor
 from spikecast.config import Config, Method
 from spikecast.conversion.statistics import Histogram, MeanQuantile, Moments
 from spikecast.errors import ConfigError
-from spikecast.network.plan import Site
+from spikecast.network.plan import SILENT, Site
 from spikecast.theory.thresholds import optimal_threshold, paper_iteration
 
 # Iterations are made for a ReLU. What they give way to where there is none; the paper takes the quantile (Alg. 2).
@@ -17,8 +17,7 @@ ITERATIONS: dict[Method, Method] = {
     "iteration_paper": "quantile",
     "iteration_published": "quantile_published",
 }
-SMALLEST, LARGEST = 2.0**-120, 2.0**120  # float32 holds their inverse too, with room for the scales of the search
-SILENT = LARGEST  # a threshold that no activation reaches, so that its neuron never fires
+SMALLEST, LARGEST = 2.0**-120, SILENT  # float32 holds their inverse too, with room for the scales of the search
 
 
 def method_of(site: Site, config: Config) -> Method:

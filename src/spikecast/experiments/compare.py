@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from spikecast.errors import ConfigError, GoalError
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Metric, Task, task_named
-from spikecast.measure.verdicts import Setting, Verdicts, two_sided
+from spikecast.measure.verdicts import Front, Setting, Verdicts
 from spikecast.network.base import Network
 from spikecast.presets import preset
 from spikecast.text import columns
@@ -37,23 +37,27 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
-        return {name: {"config": config.to_json(), **e.to_json()} for name, (config, e) in self.entries.items()}
+        entries = {name: {"config": config.to_json(), **e.to_json()} for name, (config, e) in self.entries.items()}
+        return {"metric": self.metric, "entries": entries, "unmet": self.unmet}
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each way and step."""
         return [{"setting": name, **row} for name, (_, e) in self.entries.items() for row in e.rows()]
 
-    def against(self, first: Iterable[str], second: Iterable[str]) -> Verdicts:
-        """Some of the ways beside others of them, at every energy over the ANN's that either reaches."""
-        score, _, draws = next(iter(self.entries.values()))[1].scores.readings()
-        return two_sided(self._settings(first), self._settings(second), score, draws=draws)
+    def against(self, methods: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Verdicts]:
+        """Each method beside each before it, at every energy over the ANN's that either reaches.
 
-    def _settings(self, names: Iterable[str]) -> list[Setting]:
-        found = []
+        A method is some of the ways, by their names; one without any is left out.
+        """
+        fronts = {method: self._front(names) for method, names in methods.items() if names}
+        return {(first, second): fronts[first].beside(fronts[second]) for second, first in combinations(fronts, 2)}
+
+    def _front(self, names: Iterable[str]) -> Front:
+        settings = []
         for evaluation in (self.entries[name][1] for name in names):
-            notes = evaluation.scores.readings()[1]
-            found += [Setting(*point) for point in zip(ratio_of(evaluation), notes, strict=True)]
-        return found
+            score, notes, draws = evaluation.scores.readings()
+            settings += [Setting(*point) for point in zip(ratio_of(evaluation), notes, strict=True)]
+        return Front(settings, score, draws=draws)
 
     def table(self, steps: Sequence[int] | None = None) -> str:
         """A row for each way: the metric, agreement and energy at some steps (1, 2, 4, 8, ... unless told)."""

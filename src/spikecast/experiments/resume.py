@@ -73,11 +73,12 @@ class Journal:
 
     def write(self, record: Record) -> None:
         """Add a finished batch; it is on the disk when this returns."""
-        with (self.folder / f"records-{distributed.world()[0]}.jsonl").open("ab+") as file:
-            size = file.tell()
-            file.seek(max(size - 1, 0))
+        path = self.folder / f"records-{distributed.world()[0]}.jsonl"
+        has_header = path.exists() and any(True for _ in _lines(path))
+        with path.open("ab+") as file:
+            file.seek(max(file.tell() - 1, 0))
             is_torn = file.read(1) not in (b"", b"\n")  # by a process that was killed while it wrote
-            lines = [record] if size else [{"job": self.job}, record]
+            lines = [record] if has_header else [{"job": self.job}, record]
             text = "".join(json.dumps(line) + "\n" for line in lines)
             file.write(("\n" + text if is_torn else text).encode())
             file.flush()

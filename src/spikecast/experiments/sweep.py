@@ -113,9 +113,8 @@ class Sweep:
 
     def is_better(self, first: Point, second: Point) -> bool:
         """Whether a point scores more than another beyond the 95 % interval of their difference, where reported."""
-        scores, notes = self.scores[first.name], self.scores[second.name].notes[second.num_steps - 1]
-        metric = list(scores.task.metrics).index(self.metric)
-        low, high = scores.difference(metric, scores.notes[first.num_steps - 1], notes)
+        ours, theirs = self.scores[first.name], self.scores[second.name]
+        low, high = ours.less(theirs, (first.num_steps, second.num_steps))[self.metric]
         return low > 0 if self.how.more else high < 0
 
     def table(self) -> str:

@@ -6,6 +6,7 @@ All take samples as drawn independently of each other: images, not the pixels of
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -18,6 +19,7 @@ from torch import Tensor
 from spikecast.errors import ConfigError, DataError
 
 BLOCK = 2**20  # samples drawn at once
+LARGEST = sys.float_info.max  # the end of an interval that nothing is known of (inf has no word in JSON)
 Unit = Literal["%", "points", ""]
 Notes = Sequence[Any] | Tensor
 Score = Callable[[Sequence[Any]], float]
@@ -33,6 +35,11 @@ class Interval(NamedTuple):
         """Whether a value lies in it."""
         return self.low <= value <= self.high
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether any number may be meant, as where one sample was measured: it cannot be drawn anew."""
+        return self.high >= LARGEST
+
     def text(self, value: float, unit: Unit = "%", digits: int = 2) -> str:
         """A value and the interval around it: 97.50% (96.10 to 98.40), or -0.30 points (-0.52 to -0.08).
 
@@ -40,7 +47,11 @@ class Interval(NamedTuple):
         """
         scale, form = (1, f"z.{digits + 2}g") if unit == "" else (100, f"{'+' if unit == 'points' else ''}z.{digits}f")
         shown, low, high = (f"{scale * x:{form}}" for x in (value, *self))
-        return f"{shown}{' points' if unit == 'points' else unit} ({low} to {high})"
+        ends = "unknown" if self.is_unknown else f"{low} to {high}"
+        return f"{shown}{' points' if unit == 'points' else unit} ({ends})"
+
+
+UNKNOWN = Interval(-LARGEST, LARGEST)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,13 +12,12 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.measure.intervals import Interval, Score, bootstrap, mean, middle, paired_share, redrawn, share
+from spikecast.measure.intervals import UNKNOWN, Interval, Score, mean, middle, paired_share, redrawn, share
 from spikecast.measure.tasks import Task
 
 DRAWS = 400  # of agreement, where it is not a share of samples
 DRAWS_OF_MEANS = 2000  # which are fast
-# One sample cannot be drawn anew, so nothing is known: of a share, and of a number (inf has no word in JSON).
-ALL, LARGEST = Interval(0.0, 1.0), sys.float_info.max
+ALL = Interval(0.0, 1.0)  # what is known of a share of one sample, which cannot be drawn anew
 Pair = tuple[float, float]
 
 
@@ -81,9 +79,10 @@ class Scores:
         ]
         return {name: [step[i] for step in steps] for i, name in enumerate(self.task.metrics)}
 
-    def less(self, other: Scores) -> dict[str, Interval]:
-        """Of every figure less that of another network on the same samples, both after their last step."""
-        found = self._differences(self.notes[-1], other.notes[-1], self._drawn[-1], other._drawn[-1])
+    def less(self, other: Scores, steps: tuple[int, int] = (0, 0)) -> dict[str, Interval]:
+        """Of every figure less that of another network on the same samples, after so many steps of each; 0: all."""
+        ours, theirs = (step - 1 for step in steps)
+        found = self._differences(self.notes[ours], other.notes[theirs], self._drawn[ours], other._drawn[theirs])
         return dict(zip(self.task.metrics, found, strict=True))
 
     def readings(self) -> tuple[Score, list[list[Any]], int]:
@@ -116,15 +115,13 @@ class Scores:
 
     def _intervals(self, notes: list[Any], drawn: Tensor | None) -> list[Interval]:
         """Of each figure."""
+        units = [metric.unit for metric in self.task.metrics.values()]
         if drawn is not None:
-            return [middle(column) for column in drawn.T]
+            figures = zip(units, drawn.T, strict=True)
+            return [_of_share(column, len(notes)) if unit == "%" else middle(column) for unit, column in figures]
         if self.task.draws == 0:
-            return [share(sum(note[i] for note in notes), len(notes)) for i in range(len(self.task.metrics))]
-        return [ALL if metric.unit == "%" else Interval(0.0, LARGEST) for metric in self.task.metrics.values()]
-
-    def difference(self, metric: int, first: list[Any], second: list[Any]) -> Interval:
-        """Of a figure, by its place, of some notes less that of others on the same samples."""
-        return self._differences(first, second, self._figures(first), self._figures(second))[metric]
+            return [share(sum(note[i] for note in notes), len(notes)) for i in range(len(units))]
+        return [ALL if unit == "%" else UNKNOWN for unit in units]
 
     def _differences(
         self, first: list[Any], second: list[Any], ours: Tensor | None, theirs: Tensor | None
@@ -137,8 +134,7 @@ class Scores:
         if self.task.draws == 0:
             a, b = (torch.tensor(notes, dtype=torch.bool) for notes in (first, second))
             return [paired_share(a[:, i], b[:, i]).interval for i in range(len(self.task.metrics))]
-        most = [1.0 if metric.unit == "%" else LARGEST for metric in self.task.metrics.values()]
-        return [Interval(-value, value) for value in most]
+        return [Interval(-1.0, 1.0) if metric.unit == "%" else UNKNOWN for metric in self.task.metrics.values()]
 
 
 def _part(pairs: Sequence[Pair]) -> float:
@@ -148,4 +144,15 @@ def _part(pairs: Sequence[Pair]) -> float:
 def _of_agreement(pairs: list[Pair]) -> Interval:
     if all(whole == 1 and part in (0, 1) for part, whole in pairs):
         return share(sum(part for part, _ in pairs), len(pairs))
-    return bootstrap(_part, pairs, draws=DRAWS) if len(pairs) > 1 else ALL
+    samples = sum(whole > 0 for _, whole in pairs)
+    return _of_share(redrawn(_part, pairs, draws=DRAWS), samples) if samples > 1 else ALL
+
+
+def _of_share(drawn: Tensor, samples: int) -> Interval:
+    """Of a figure from 0 to 1, by its draws. Where all are 0 or all are 1, draws say nothing of samples not seen.
+
+    Then it is as with a share of samples: if the mean of the samples' own shares is m, all of them are 1 with a chance
+    of m**samples at most, which is the chance that so many are right.
+    """
+    ends = drawn.unique().tolist()
+    return share(ends[0] * samples, samples) if ends in ([0.0], [1.0]) else middle(drawn)

@@ -8,6 +8,8 @@ other sample, and all that is said comes from the rest.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +19,9 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.measure.intervals import Interval, Score, mean, middle, paired_share, redrawn
+from spikecast.measure.intervals import UNKNOWN, Interval, Score, mean, middle, paired_share, redrawn
 
 Verdict = Literal["better", "undecided", "worse", "only first", "only second"]
-UNKNOWN = Interval(-torch.finfo(torch.float64).max, torch.finfo(torch.float64).max)  # inf has no word in JSON
 
 
 class Setting(NamedTuple):
@@ -65,10 +66,17 @@ class Verdicts:
             return "better"
         return "worse" if "worse" in found and found <= {"worse", "only second"} else "undecided"
 
-    def text(self) -> str:
-        """How often each verdict falls."""
-        said = ", ".join(f"{word} at {len(self.at(word))}" for word in get_args(Verdict) if self.at(word))
+    def text(self, first: str, second: str) -> str:
+        """How often each verdict falls, with the names of the two methods."""
+        words = {"only first": f"only {first} reaches", "only second": f"only {second} reaches"}
+        counts = {word: len(self.at(word)) for word in get_args(Verdict)}
+        said = ", ".join(f"{words.get(word, f'{word} at')} {count}" for word, count in counts.items() if count)
         return f"{self.overall} over all; of {len(self.energies)} energies {said}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for json."""
+        found = [{**dataclasses.asdict(at), "verdict": at.verdict} for at in self.energies]
+        return {"overall": self.overall, "energies": found}
 
 
 @dataclass(frozen=True)
@@ -84,35 +92,56 @@ class _Part:
 Mixture = list[tuple[float, _Part]]  # weights and settings
 
 
-def two_sided(first: Sequence[Setting], second: Sequence[Setting], score: Score, *, draws: int = 2000) -> Verdicts:
-    """Compare two methods on the same samples at every energy that either reaches.
+class Front:
+    """A method's settings that score more than all cheaper ones. Samples are drawn anew once, when it is made.
 
-    More of the score is better. Its interval comes from samples drawn anew, the same for all settings, with scores
-    interpolated in each draw; for a `mean` that is the same as interpolating the notes of each sample. Where two
-    settings meet whose notes are 0 or 1, Tango's interval of their shares is taken, as elsewhere.
+    More of the score is better; `samples` are the notes of each setting, `energies` those of all settings.
     """
-    numbers = {len(setting.notes) for setting in (*first, *second)}
-    if not first or not second or len(numbers) != 1 or 0 in numbers:
+
+    def __init__(self, settings: Sequence[Setting], score: Score, *, draws: int = 2000) -> None:
+        numbers = {len(setting.notes) for setting in settings}
+        if len(numbers) != 1 or 0 in numbers:
+            raise DataError(f"{len(settings)} settings with {sorted(numbers)} notes; give some on the same samples")
+        (self.samples,) = numbers
+        self.score, self.energies = score, {setting.energy for setting in settings}
+        starts = (0, 1) if self.samples > 1 else (0, 0)  # one sample is in both halves
+        chosen, reported = (slice(start, None, 2) for start in starts)
+        figures = [_finite(setting, setting.notes[chosen], score) for setting in settings]
+        self.parts: list[_Part] = []
+        most = -float("inf")
+        for i in sorted(range(len(settings)), key=lambda i: (settings[i].energy, -figures[i])):
+            if figures[i] > most:
+                most, notes = figures[i], settings[i].notes[reported]
+                figure = _finite(settings[i], notes, score)
+                drawn = redrawn(score, notes, draws=draws) if len(notes) > 1 else None
+                self.parts.append(_Part(settings[i].energy, notes, figure, drawn))
+
+    def beside(self, other: Front) -> Verdicts:
+        """This method beside another on the same samples, at every energy that either reaches.
+
+        The interval comes from samples drawn anew, the same for all settings, with scores interpolated in each draw;
+        for a `mean` that is the same as interpolating the notes of each sample. Where two settings meet whose notes are
+        0 or 1, Tango's interval of their shares is taken, as elsewhere.
+        """
+        if self.samples != other.samples:
+            raise DataError(f"{self.samples} samples against {other.samples}; give both on the same samples")
+        energies = sorted(self.energies | other.energies)
+        return Verdicts([_at(e, _mixture(self.parts, e), _mixture(other.parts, e), self.score) for e in energies])
+
+
+def two_sided(first: Sequence[Setting], second: Sequence[Setting], score: Score, *, draws: int = 2000) -> Verdicts:
+    """Compare two methods by their settings; of several, make each `Front` once."""
+    return Front(first, score, draws=draws).beside(Front(second, score, draws=draws))
+
+
+def _finite(setting: Setting, notes: Sequence[Any], score: Score) -> float:
+    found = score(notes)
+    if not math.isfinite(found):
         raise DataError(
-            f"{len(first)} settings against {len(second)}, with {sorted(numbers)} notes; give both on the same samples"
+            f"the score of the setting at energy {setting.energy:.4g} is {found} on half of its samples, not finite; "
+            "mend the score, or leave that setting out"
         )
-    ours, theirs = (_front(settings, score, draws) for settings in (first, second))
-    energies = sorted({setting.energy for setting in (*first, *second)})
-    return Verdicts([_at(e, _mixture(ours, e), _mixture(theirs, e), score) for e in energies])
-
-
-def _front(settings: Sequence[Setting], score: Score, draws: int) -> list[_Part]:
-    starts = (0, 1) if len(settings[0].notes) > 1 else (0, 0)  # one sample is in both halves
-    chosen, reported = (slice(start, None, 2) for start in starts)
-    figures = [score(setting.notes[chosen]) for setting in settings]
-    front: list[_Part] = []
-    most = -float("inf")
-    for i in sorted(range(len(settings)), key=lambda i: (settings[i].energy, -figures[i])):
-        if figures[i] > most:
-            most, notes = figures[i], settings[i].notes[reported]
-            drawn = redrawn(score, notes, draws=draws) if len(notes) > 1 else None
-            front.append(_Part(settings[i].energy, notes, score(notes), drawn))
-    return front
+    return found
 
 
 def _mixture(front: Sequence[_Part], energy: float) -> Mixture:

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from spikecast.graph.program import Meta, Program
 
+SILENT = 2.0**120  # a threshold that no activation reaches, so that its neuron never fires
+
 
 @dataclass(frozen=True)
 class Site:

@@ -13,7 +13,6 @@ from string import Template
 from spikecast._version import __version__
 from spikecast.measure.figures import NOT_COUNTED
 from spikecast.measure.intervals import Interval
-from spikecast.measure.scores import LARGEST
 from spikecast.measure.tasks import Metric
 from spikecast.page.data import NetworkData, ReportData
 from spikecast.text import si
@@ -115,7 +114,7 @@ def _number(value: float, how: Metric) -> str:
 
 def _range(interval: Interval, how: Metric) -> str:
     """From–to, without a unit."""
-    return "any" if interval.high == LARGEST else "–".join(_number(end, how) for end in interval)
+    return "unknown" if interval.is_unknown else "–".join(_number(end, how) for end in interval)
 
 
 def _cell(value: float, interval: Interval, how: Metric) -> str:

@@ -14,6 +14,7 @@ from spikecast.costs import COSTS
 from spikecast.errors import ConfigError, MissingExtraError
 from spikecast.measure.agreement import Agreement
 from spikecast.measure.evaluate import Evaluation
+from spikecast.measure.intervals import Interval
 from spikecast.page.data import ReportData
 from spikecast.storage.files import write_whole
 
@@ -130,7 +131,7 @@ def add_curve(
     colour = COLOURS[number % len(COLOURS)]
     look = {"color": colour, "marker": MARKS[number % len(MARKS)], "label": curve.label, "linestyle": line}
     axes.plot(places, [scale * x for x in curve.values], **look)
-    if curve.intervals is None:
+    if curve.intervals is None or any(Interval(*ends).is_unknown for ends in curve.intervals):
         return
     low, high = zip(*curve.intervals, strict=True)
     band = ([scale * x for x in low], [scale * x for x in high])

@@ -17,7 +17,7 @@ T = TypeVar("T")
 MAX_DEPTH = 100  # of the whole document; Python's own recursion limit is ten times that
 MAX_STRING = 10_000
 MAX_RANK = 64  # torch's own
-FORMAT: Final = 2
+FORMAT: Final = 3
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]|[0-9]{20,}+', re.DOTALL)
 
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -210,7 +210,7 @@ class Regions(Record, frozen=True, tag_field="kind", tag="regions"):
 class Document(Record, frozen=True, omit_defaults=True):
     """All of a file but its tensors; the checksum of both stands in front (`tensors.sealed`)."""
 
-    format: Literal[2]
+    format: Literal[3]
     versions: dict[str, str]
     body: Network | Regions
     sha256: str = ""

@@ -185,7 +185,7 @@ class Execution:
                 self.outer[node.name] = self.outer[sources[0]]
             return
         source = node.args[0].name
-        if source not in self.axes or whole == 0:
+        if source not in self.axes or env[node.name].numel() == 0:
             return
         before, shape = self.axes[source], self._read(source, env).shape
         after, new_shape = self.axes[node.name], env[node.name].shape

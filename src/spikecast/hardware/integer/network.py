@@ -12,7 +12,6 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from spikecast.conversion.thresholds import SILENT
 from spikecast.errors import ConfigError, DataError
 from spikecast.graph.calls import batch_size
 from spikecast.graph.program import NEURON, Meta, Node, replace_refs
@@ -22,6 +21,7 @@ from spikecast.hardware.circuit.parts import Feed, Path
 from spikecast.hardware.integer.fixed_point import FoldError, Synapse, synapse
 from spikecast.hardware.integer.neuron import Division, IntegerNeurons, Overflow, Widths, gain
 from spikecast.network.answers import with_time
+from spikecast.network.plan import SILENT
 from spikecast.network.spiking import SpikingNetwork
 
 

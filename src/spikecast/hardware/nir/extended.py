@@ -26,7 +26,7 @@ from spikecast.storage.tensors import TensorStore, is_whole
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Place(Record, frozen=True):
@@ -115,7 +115,7 @@ def _tensors(index: list[Place], tree: Mapping[str, Any], layouts: Mapping[str, 
             flat = torch.from_numpy(raw.reshape(-1).view(np.uint8).copy())
             if flat.numel() % dtype.itemsize:
                 raise ArtifactError(f"the tensor {short(key)} has half a number")
-            value = flat.view(dtype)
+            value = flat.view(dtype) if flat.numel() else torch.empty(0, dtype=dtype)  # nothing has no stride to view
         if value.numel() != int(np.prod(entry.shape, dtype=np.float64)):
             raise ArtifactError(f"the tensor {short(key)} has another size than its shape")
         tensors[key] = value.reshape(entry.shape)

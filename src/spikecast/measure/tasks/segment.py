@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from spikecast.errors import DataError
+from spikecast.errors import ConfigError, DataError
 from spikecast.measure.tasks import Decode, Metric, decoded
 
 
@@ -30,16 +30,22 @@ class Segmentation:
     metrics: ClassVar = {"miou": Metric(), "pixels": Metric()}
     draws: ClassVar = 400
 
+    def __post_init__(self) -> None:
+        if self.classes is not None and (type(self.classes) is not int or self.classes < 1):
+            raise ConfigError(f"classes={self.classes!r} must be a whole number from 1; leave it out where all count")
+
     def notes(self, answer: Any, target: Any) -> list[Any]:
         """Of each image and class: pixels that are right, that are of the class, and that were given it."""
         labels = _stacked(target)
         classes, number = self._classes(answer, labels.shape[-2:])
+        if len(classes) != len(labels):
+            raise DataError(f"{len(classes)} answers for {len(labels)} targets; give one target for each image")
         kept = labels != self.ignored
-        if labels.is_floating_point() or (
-            bool(kept.any()) and not 0 <= int(labels[kept].min()) <= int(labels[kept].max()) < number
-        ):
-            most = labels[kept].max()
-            raise DataError(f"labels up to {most} do not fit {number} classes; {self.ignored} marks pixels without one")
+        if bool(kept.any()) and not 0 <= int(labels[kept].min()) <= int(labels[kept].max()) < number:
+            least, most = int(labels[kept].min()), int(labels[kept].max())
+            raise DataError(
+                f"labels from {least} to {most} do not fit {number} classes; {self.ignored} marks pixels without one"
+            )
         return [
             [_counts(c[k][c[k] == y[k]], number), _counts(y[k], number), _counts(c[k], number)]
             for c, y, k in zip(classes.cpu(), labels.long().cpu(), kept.cpu(), strict=True)
@@ -48,6 +54,10 @@ class Segmentation:
     def same(self, answer: Any, reference: Any) -> list[tuple[float, float]]:
         """Pixels of the same class."""
         found, wanted = (self._classes(a, None)[0] for a in (answer, reference))
+        if found.shape != wanted.shape:
+            raise DataError(
+                f"pixels {tuple(found.shape)} against {tuple(wanted.shape)} of the ANN; let both answer in one size"
+            )
         return [(float(x), float(wanted[0].numel())) for x in (found == wanted).flatten(1).sum(1)]
 
     def result(self, notes: Sequence[Any]) -> dict[str, float]:
@@ -87,9 +97,13 @@ class Segmentation:
 def _stacked(target: Any) -> Tensor:
     """The class numbers [B, H, W]."""
     parts = list(target) if isinstance(target, list | tuple) else [target]
-    if not all(isinstance(part, Tensor) and part.shape == parts[0].shape for part in parts):
-        raise DataError("segmentation needs targets of class numbers [B, H, W], as one tensor or a list of equal ones")
-    return torch.stack(parts) if isinstance(target, list | tuple) else target
+    needed = "segmentation needs targets of class numbers [B, H, W], as one tensor or a list of equal ones"
+    if not parts or not all(isinstance(part, Tensor) and part.shape == parts[0].shape for part in parts):
+        raise DataError(f"{needed}; images of unequal sizes go one at a time")
+    labels = torch.stack(parts) if isinstance(target, list | tuple) else target
+    if labels.dim() != 3 or labels.is_floating_point() or labels.is_complex():
+        raise DataError(f"{needed}; these are {labels.dtype} of shape {tuple(labels.shape)}")
+    return labels
 
 
 def _counts(classes: Tensor, number: int) -> list[int]:
