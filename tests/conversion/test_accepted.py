@@ -42,16 +42,20 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     dist.destroy_process_group()
 
 
+def compiled(model: nn.Module) -> Any:
+    return torch.compile(model)
+
+
 def in_place() -> nn.Module:
     model = net()
     model.compile()
     return model
 
 
-def in_part() -> nn.Module:
+def in_part() -> Any:
     model = net()
-    model[0] = torch.compile(model[0])
-    model[0]._orig_mod[0].compile()
+    model[0] = compiled(model[0])
+    model[0]._orig_mod[0].compile()  # type: ignore[index, union-attr]
     return model
 
 
@@ -61,7 +65,7 @@ def sharded(**settings: Any) -> nn.Module:
         return FullyShardedDataParallel(net(), device_id=torch.device("cpu"), **settings)
 
 
-def sharded_anew() -> nn.Module:
+def sharded_anew() -> Any:
     mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
     model = net()
     fully_shard(model[0], mesh=mesh)
@@ -69,12 +73,12 @@ def sharded_anew() -> nn.Module:
 
 
 WRAPPED: dict[str, Callable[[], nn.Module]] = {
-    "compile": lambda: torch.compile(net()),  # type: ignore[dict-item, return-value]
+    "compile": lambda: compiled(net()),
     "compiled in place": in_place,
     "compiled in part": in_part,
     "DataParallel": lambda: DataParallel(net()),
     "DDP": lambda: DistributedDataParallel(net()),
-    "compile of DDP": lambda: torch.compile(DistributedDataParallel(net())),  # type: ignore[dict-item, return-value]
+    "compile of DDP": lambda: compiled(DistributedDataParallel(net())),
     "FSDP": sharded,
     "FSDP of parts": lambda: sharded(auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), use_orig_params=True),
     "fully_shard": sharded_anew,
@@ -96,7 +100,7 @@ def test_wrapped_models(name: str, one_process) -> None:
 
 
 def test_names_are_those_of_the_model_inside(tmp_path) -> None:
-    model = torch.compile(DataParallel(net()))
+    model = compiled(DataParallel(net()))
     assert convert(model, [X], Config(num_steps=2, overrides={"0.1": None})).sites.keys() == {"2.input"}
     parts = convert(model, [X], QUICK, regions=["0", "2"])
     assert list(parts.networks) == ["0", "2"]
@@ -110,8 +114,8 @@ def test_a_plain_model_is_taken_as_it_is() -> None:
     assert accepted(model) is model
     wrapped = in_part()
     plain: Any = accepted(wrapped)
-    assert plain[2] is wrapped[2]  # type: ignore[index]
-    assert plain[0][0].weight is wrapped[0]._orig_mod[0].weight  # type: ignore[index, union-attr]
+    assert plain[2] is wrapped[2]
+    assert plain[0][0].weight is wrapped[0]._orig_mod[0].weight
 
 
 class Tied(nn.Module):
@@ -250,30 +254,30 @@ def test_what_cannot_be_captured(model: nn.Module, words: str, capfd: pytest.Cap
     assert capfd.readouterr() == ("", "")
 
 
-def quantised(kind: str) -> nn.Module:
+def quantised(kind: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.ao is to be removed, and says so
         from torch.ao import quantization as ao
 
         if kind == "dynamic":
-            return ao.quantize_dynamic(net(), {nn.Linear})  # type: ignore[no-any-return]
+            return ao.quantize_dynamic(net(), {nn.Linear})
         model = nn.Sequential(ao.QuantStub(), net(), ao.DeQuantStub()).eval()
         if kind == "float":
             return model
         model.qconfig = ao.get_default_qconfig("x86")
         ao.prepare(model, inplace=True)
         model(X)
-        return model if kind == "prepared" else ao.convert(model)  # type: ignore[no-any-return]
+        return model if kind == "prepared" else ao.convert(model)
 
 
-def scripted(*, part: bool = False) -> nn.Module:
+def scripted(*, part: bool = False) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if part:
             model = net()
             model[0] = torch.jit.trace(model[0], X)
             return model
-        return torch.jit.script(net())  # type: ignore[no-any-return]
+        return torch.jit.script(net())
 
 
 def weighted(change: Callable[[Tensor], Tensor]) -> nn.Module:

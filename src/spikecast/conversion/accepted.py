@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -116,12 +116,12 @@ class _Plain:
         is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__mro__)
         if same and not is_sharded and vars(module).get("_compiled_call_impl") is None:
             return module
-        made = object.__new__(kind.__bases__[1] if is_sharded else kind)  # fully_shard puts a class before its own
+        made: Any = object.__new__(kind.__bases__[1] if is_sharded else kind)  # fully_shard puts a class before its own
         made.__dict__.update({**vars(module), **parts, "_compiled_call_impl": None})
         for hooks in ("_forward_hooks", "_forward_pre_hooks"):
             kept = {k: h for k, h in vars(module)[hooks].items() if not _is_of_sharding(h)}
             made.__dict__[hooks] = type(vars(module)[hooks])(kept)
-        return made
+        return cast(nn.Module, made)
 
     def tensor(self, given: Tensor) -> Tensor:
         if id(given) not in self.tensors:
@@ -132,15 +132,13 @@ class _Plain:
                 value = given.detach().clone()
             made = nn.Parameter(value, False) if isinstance(given, nn.Parameter) and value is not given else value
             self.tensors[id(given)] = made
-            self.tensors.setdefault(id(made), made)
         return self.tensors[id(given)]
 
 
 def _inside(module: nn.Module) -> nn.Module | None:
     """What is wrapped in a module; None where it is no wrapper."""
-    if isinstance(module, DataParallel | DistributedDataParallel):
-        return module.module
-    return next((module._modules[name] for name in _WRAPPED if name in module._modules), None)
+    names = ("module",) if isinstance(module, DataParallel | DistributedDataParallel) else _WRAPPED
+    return next((module._modules[name] for name in names if name in module._modules), None)
 
 
 def _is_of_sharding(hook: Any) -> bool:

@@ -69,8 +69,8 @@ def convert(
     """Turn a model into a spiking network; `batches` are typical inputs, from which the thresholds are found.
 
     `inputs` picks the model's input out of a batch; `strict` refuses ops that would not be fed by spikes; `regions`
-    names submodules to convert where the whole forward cannot be captured. The model itself is not changed; torch.compile,
-    DataParallel, DistributedDataParallel and FSDP are looked through, to the model inside and its names. Processes
+    names submodules to convert where the whole forward cannot be captured. The model itself is not changed; of one in
+    torch.compile, DataParallel, DistributedDataParallel or FSDP the model inside is taken, with its names. Processes
     that torchrun started share the batches among them; each gives the same batches and gets the same network.
     `progress=True` shows a bar on stderr; a function is told (stage, done, total) instead, in the first process only.
     """

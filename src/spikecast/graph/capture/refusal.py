@@ -1,4 +1,4 @@
-"""Why a forward cannot be captured, in one line: the place in the user's code, and the parts that may be taken instead."""
+"""Why a forward cannot be captured, in one line: the place in the user's code, and the parts to take instead."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _parts(model: nn.Module, module: nn.Module | None, prefix: str) -> Iterator[
     """The largest submodules with weights that can be called and do not hold a module."""
     for name, child in model.named_children():
         path = f"{prefix}.{name}" if prefix else name
-        if isinstance(child, nn.ModuleList | nn.ModuleDict) or module in child.modules():
+        if isinstance(child, nn.ModuleList | nn.ModuleDict) or any(m is module for m in child.modules()):
             yield from _parts(child, module, path)
         elif any(True for _ in child.parameters()):
             yield path
