@@ -68,6 +68,44 @@ def test_thresholds_do_not_depend_on_the_number_of_processes(processes: int, bat
     assert len(results[0]) == 10
 
 
+def test_weights_that_are_scattered_over_the_processes_are_gathered() -> None:
+    program = """
+import warnings
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+import spikecast
+from spikecast import Config, distributed
+
+rank, size = distributed.join()
+warnings.simplefilter("ignore")
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5)).eval()
+
+torch.manual_seed(1)
+x = torch.randn(4, 3, 6, 6)
+old = FullyShardedDataParallel(net(), device_id=torch.device("cpu"))
+new = net()
+mesh = init_device_mesh("cpu", (size,))
+fully_shard(new[3], mesh=mesh)
+fully_shard(new, mesh=mesh)
+plain = spikecast.convert(net(), [x], Config(num_steps=2))
+for model in (old, new):
+    held = sum(getattr(p, "_local_tensor", p).numel() for p in model.parameters())
+    snn = spikecast.convert(model, [x], Config(num_steps=2))
+    after = sum(getattr(p, "_local_tensor", p).numel() for p in model.parameters())
+    assert held == after < 300, (held, after)  # of 437
+    assert torch.equal(snn(x), plain(x)) and list(snn.sites) == ["1"]
+    print("same", flush=True)
+"""
+    done = run(2, program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("same") == 4
+
+
 def test_a_process_that_fails_ends_the_job_with_its_message() -> None:
     program = """
 from spikecast import distributed

@@ -177,9 +177,19 @@ def calls(batches: Iterable[Any], binder: Binder) -> Iterator[Call]:
     empty = True
     for batch in batches:
         empty = False
-        yield binder.bind(batch)
+        yield _tracked(binder.bind(batch))
     if empty:
         raise DataError("the calibration loader yielded no batch; give at least one batch of typical inputs")
+
+
+def _tracked(call: Call) -> Call:
+    """The call with copies of tensors that were made in inference mode: autograd cannot take those."""
+    leaves, form = flatten(call)
+    made = [isinstance(leaf, Tensor) and leaf.is_inference() for leaf in leaves]
+    if torch.is_inference_mode_enabled() or not any(made):
+        return call
+    args, kwargs = unflatten(form, [x.clone() if is_made else x for x, is_made in zip(leaves, made, strict=True)])
+    return args, kwargs
 
 
 def _is_label(value: Any) -> bool:

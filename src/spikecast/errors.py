@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -66,6 +67,8 @@ def run_own(said: str, code: Callable[[], Any]) -> Any:
     except SpikecastError:
         raise
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        places = traceback.extract_tb(error.__traceback__)
+        own = str(Path(__file__).parent)  # this package, which imports the user's files
+        last = next((place for place in reversed(places) if not place.filename.startswith(own)), places[-1])
         kind = type(error).__name__
         raise DataError(f"{said} ({kind}: {first_line(error)}, line {last.lineno} of {last.filename})") from error

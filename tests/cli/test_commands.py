@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import spikecast
-from spikecast.cli import common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import JobOptions, MachineOptions
 from spikecast.config import Config
@@ -139,18 +138,3 @@ def test_calibration_keeps_labels_of_classes_only(home: Path, monkeypatch) -> No
     for each in (job, other):
         each.network(Config(num_steps=1, energy_budget=0.5))
     assert seen == ["logits", "values"]
-
-
-def test_a_line_now_and_then_where_there_is_no_terminal(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(common, "A_WHILE", 0.0)
-    with common.progress(10, "measuring") as done:
-        done(4)
-        done(4, "more")
-    assert [line.split(", about")[0] for line in capsys.readouterr().err.splitlines()] == [
-        "measuring: 4 images of 10",
-        "more: 8 images of 10",
-    ]
-    monkeypatch.undo()
-    with common.progress(10, "measuring") as done:
-        done(4)
-    assert capsys.readouterr().err == ""

@@ -112,6 +112,20 @@ def test_a_saved_network_knows_its_images(cli, saved: Path) -> None:
     assert len(json.loads(cli("eval", "digits.spikecast", *words, "-T", "3").out)["agreement"]) == 3
 
 
+def test_batches_of_ones_own_are_not_made_ready(cli, home: Path) -> None:
+    words = ["net.py:net", "--trust", "--data", "net.py:batches", "--out", "own.spikecast", "-T", "2"]
+    done = cli("convert", *words)
+    assert done.code == 0, done.err
+    assert spikecast.load(home / "own.spikecast").about == {"model": "net.py:net", "task": "classification"}
+    shown = cli("inspect", "own.spikecast")
+    for text in (done.err, shown.out):
+        assert not any(word in text for word in ("pixels", "crop", "mean ")), text
+    assert "net.py:net: classification\n" in shown.out
+    assert "preparation" not in json.loads(cli("inspect", "own.spikecast", "--json").out)
+    given = cli("inspect", "net.py:net", "--trust", "--shape", "3,20,24").out
+    assert given.rstrip().endswith("net.py:net: classification")
+
+
 def test_explain_and_bench(cli, saved: Path) -> None:
     done = cli("explain", "digits.spikecast", "--data", "demo:digits", "--limit", "16", "--most", "2")
     assert done.code == 0, done.err

@@ -17,6 +17,7 @@ from spikecast.cli.options import MachineOptions, ModelOptions, OutputOptions, S
 from spikecast.cli.source import open_source
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError
+from spikecast.progress import progress
 from spikecast.text import columns
 
 
@@ -65,7 +66,7 @@ def command(
 def _medians(runs: dict[str, Callable[[], Any]], rounds: int, device: torch.device) -> dict[str, float]:
     """Seconds of each; in turns, so that a busy moment of the machine meets all of them."""
     taken: dict[str, list[float]] = {name: [] for name in runs}
-    with common.progress(rounds + 1, "timing") as done:
+    with progress(rounds + 1, "timing", "rounds") as done:
         for number in range(rounds + 1):
             for name, run in runs.items():
                 start = time.perf_counter()

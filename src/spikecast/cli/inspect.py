@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 
 import typer
@@ -33,12 +34,15 @@ def command(
     """
     source = open_source(model, machine)
     network = source.network
+    if shape or source.example is not None:
+        source = dataclasses.replace(source, takes_images=False)
     if network is None:
         # The thresholds do not matter here; those that random inputs give are thrown away.
         config = Config(num_steps=1, thresholds="quantile")
         network = convert(source.model, [source.inputs(2, shape)], config, strict=strict, regions=source.regions)
     data: dict[str, Any] = {**source.about, **network.about, **network.report.to_json()}
-    lines = [f"{data['model']}: {data['task']}; {source.preparation}"]
+    prepared = f"; {source.preparation}" if source.takes_images else ""
+    lines = [f"{data['model']}: {data['task']}{prepared}"]
     if source.network is not None:
         data["config"] = network.config.to_json()
         data["neurons"] = {n: {"num_levels": s.num_levels, "burst": s.burst} for n, s in network.neurons.items()}

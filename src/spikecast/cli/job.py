@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from spikecast.measure.tasks import TASKS, Task, task_named
 from spikecast.measure.tasks.classify import scores
 from spikecast.network.base import Network
 from spikecast.network.frames import mean_call
+from spikecast.progress import progress, stages, telling
 from spikecast.sources import Data, open_data, samples
 from spikecast.text import duration
 
@@ -62,7 +64,7 @@ class Job:
             yield given if axis is None else binder.changed(given, partial(mean_call, time_axis=axis))
 
     def _counted(self, batches: Iterable[Any], what: str) -> Iterator[Any]:
-        with common.progress(_size(batches), what) as done:
+        with progress(_size(batches), what) as done:
             for batch in batches:
                 yield on_device(batch, self.source.device)
                 done(samples(batch))
@@ -83,7 +85,8 @@ class Job:
         """The spiking network: the saved one, or the model converted now."""
         if self.source.network is not None:
             return self.source.network
-        network = convert(self.source.model, self.calibration(), config, strict=strict, regions=self.source.regions)
+        with _stages():
+            network = convert(self.source.model, self.calibration(), config, strict=strict, regions=self.source.regions)
         network.about = self.source.about
         return network
 
@@ -102,7 +105,7 @@ class Job:
         )
         folder = options.resume / label.replace(" ", "-") if options.resume is not None else None
         said = {**self.said, "config": config.to_json(), "steps": total}
-        with common.progress(_size(self.batches), label or "measuring") as done:
+        with progress(_size(self.batches), label or "measuring") as done:
             return evaluate_all(evaluator, self.data(), folder=folder, job=said, progress=done)
 
     @torch.no_grad()
@@ -127,7 +130,7 @@ class Job:
         """Convert by several configurations and measure all."""
         self.source.refuse_saved()
         size = _size(self.batches)
-        with common.progress(None if size is None else size * len(configs)) as done:
+        with progress(None if size is None else size * len(configs)) as done, _stages():
             comparison = compare(
                 self.source.model,
                 self.calibration,
@@ -142,6 +145,13 @@ class Job:
             )
         common.skipped(self.batches)
         return comparison
+
+
+@contextmanager
+def _stages() -> Iterator[None]:
+    """The stages of a conversion as bars; calibration has its own, which counts images."""
+    with stages(leave_out="calibrate") as listener, telling(listener):
+        yield
 
 
 def _size(batches: Iterable[Any]) -> int | None:
@@ -220,7 +230,7 @@ def _said(source: Source, options: JobOptions) -> dict[str, Any]:
         "images": options.limit,
         "batch_size": options.batch_size,
         "calibrate": options.calibrate,
-        "preparation": source.preparation.to_json(),
+        "preparation": source.preparation.to_json() if source.takes_images else None,
         "classes": options.classes,
         "class_map": None if options.class_map is None else str(options.class_map),
     }

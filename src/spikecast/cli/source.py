@@ -49,7 +49,8 @@ class Source(Loaded):
     @property
     def about(self) -> dict[str, Any]:
         """What is stored along with the network."""
-        return {"model": self.spec, "task": self.task, "preparation": self.preparation.to_json()}
+        prepared = {"preparation": self.preparation.to_json()} if self.takes_images else {}
+        return {"model": self.spec, "task": self.task, **prepared}
 
     def reading(self, data: str, task: str) -> Source:
         """For a task. A model of one's own does not say what it is for; the data does, where no task was given.
@@ -59,7 +60,8 @@ class Source(Loaded):
         own = self.network is None and self.spec.partition(":")[0].endswith(".py")
         of_data = OF_DATA.get(data.partition(":")[0], "") if own else ""
         task = task or of_data
-        changed: dict[str, Any] = {"task": task} if task else {}
+        changed: dict[str, Any] = {"takes_images": not data.partition(":")[0].endswith(".py")}
+        changed |= {"task": task} if task else {}
         if own and "detection" in (task, of_data):  # a task of one's own may score boxes too
             parts = PARTS["detection"]  # one that has none of them answers with raw numbers, and is taken whole
             changed |= {"preparation": RAW, "regions": parts if all(hasattr(self.model, p) for p in parts) else None}
@@ -141,7 +143,8 @@ def _of_network(spec: str, network: Network) -> Loaded:
         preparation = Preparation.from_json(said["preparation"]) if "preparation" in said else Preparation()
     except ConfigError as error:
         raise ArtifactError(f"{spec}: {error}; save it again") from error
-    return Loaded(Analog(network), preparation, str(said.get("task", "classification")))
+    task = str(said.get("task", "classification"))
+    return Loaded(Analog(network), preparation, task, takes_images="preparation" in said)
 
 
 def _prepared(preparation: Preparation, options: ModelOptions) -> Preparation:

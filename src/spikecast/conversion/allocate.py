@@ -33,6 +33,7 @@ from spikecast.network.counting.tally import Tally
 from spikecast.network.plan import Site
 from spikecast.network.prices import spike_prices
 from spikecast.network.spiking import SpikingNetwork
+from spikecast.progress import tell
 from spikecast.theory.neuron import Neuron
 
 # (num_levels, burst) that a site may take; from one spike a step to what is as good as exact.
@@ -215,6 +216,7 @@ def allocate(
     The network is set to them.
     """
     config = network.config
+    tell("allocate", 0, TRIALS + 1)
     allocation = Allocation(network, call, measured, starts, answer)
     if config.energy_budget is not None:
         _meet(allocation, Goal("energy_budget", config.energy_budget, of_energy=True))
@@ -250,7 +252,8 @@ def _meet(allocation: Allocation, goal: Goal) -> None:
     side = 1 if goal.of_energy else -1
     kept: tuple[float, float] | None = None
     promised, last = goal.most, 0.0
-    for _ in range(TRIALS):
+    for trial in range(1, TRIALS + 1):
+        tell("allocate", trial, TRIALS + 1)  # the tables, and the trials before
         last = at = _where(lambda x: goal.modelled(allocation, side * x), promised, low, high)
         found = goal.reached(allocation, side * at)
         if found <= goal.most * (1 + CLOSE) and (kept is None or found > kept[1]):
@@ -267,6 +270,7 @@ def _meet(allocation: Allocation, goal: Goal) -> None:
         raise GoalError(f"{goal.name}={goal.most:g} cannot be met: {least}")
     if kept[0] != last:
         goal.reached(allocation, side * kept[0])
+    tell("allocate", TRIALS + 1, TRIALS + 1)
 
 
 def _where(figure: Callable[[float], float], most: float, low: float, high: float) -> float:

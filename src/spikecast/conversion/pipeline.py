@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from itertools import chain
 from typing import Any, TypeVar, cast, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from spikecast.batches import Binder, Call, InputFunction, calls, check_model, first_samples, joined, samples_in
+from spikecast.batches import Binder, Call, InputFunction, calls, first_samples, joined, samples_in
 from spikecast.config import Config
+from spikecast.conversion.accepted import accepted, own_modes
 from spikecast.conversion.allocate import MEASURED, allocate
 from spikecast.conversion.calibrate import Calibration
 from spikecast.conversion.prepare import prepare
@@ -23,6 +24,7 @@ from spikecast.errors import ConfigError
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
+from spikecast.progress import Listener, counted, tell, telling
 
 FilePath = str | os.PathLike[str]
 Device = str | torch.device | None
@@ -37,6 +39,7 @@ def convert(
     inputs: InputFunction | None = None,
     strict: bool = False,
     regions: None = None,
+    progress: bool | Listener = False,
 ) -> SpikingNetwork: ...
 
 
@@ -49,6 +52,7 @@ def convert(
     inputs: InputFunction | None = None,
     strict: bool = False,
     regions: Sequence[str],
+    progress: bool | Listener = False,
 ) -> RegionNetwork: ...
 
 
@@ -60,27 +64,32 @@ def convert(
     inputs: InputFunction | None = None,
     strict: bool = False,
     regions: Sequence[str] | None = None,
+    progress: bool | Listener = False,
 ) -> Network:
     """Turn a model into a spiking network; `batches` are typical inputs, from which the thresholds are found.
 
     `inputs` picks the model's input out of a batch; `strict` refuses ops that would not be fed by spikes; `regions`
-    names submodules to convert where the whole forward cannot be captured. The model itself is not changed. Processes
+    names submodules to convert where the whole forward cannot be captured. The model itself is not changed; of one in
+    torch.compile, DataParallel, DistributedDataParallel or FSDP the model inside is taken, with its names. Processes
     that torchrun started share the batches among them; each gives the same batches and gets the same network.
+    `progress=True` shows a bar on stderr; a function is told (stage, done, total) instead, in the first process only.
     """
     config = Config() if config is None else config
     if not isinstance(config, Config):
         raise ConfigError(f"config is a {type(config).__name__}; give a spikecast.Config, or Config.from_json(...)")
-    check_model(model)
+    model = accepted(model)
     binder = Binder.of_model(model, inputs)
-    with torch.no_grad():
+    with own_modes(), telling(progress):
         bound = calls(batches, binder)
         first = next(bound)
         network: Network
+        tell("capture", 0, 1)
         if regions is None:
             network = prepare(model, first, config, strict=strict)
         else:
             network = prepare_regions(model, first, config, regions, strict=strict)
-        calibrate(network, chain([first], bound), binder)
+        tell("capture", 1, 1)
+        calibrate(network, counted(chain([first], bound), "calibrate", _length(batches)), binder)
     network.inputs = inputs
     if binder.dropped:
         network.add_note(binder.dropped_note)
@@ -90,7 +99,7 @@ def convert(
 NetworkType = TypeVar("NetworkType", bound=Network)
 
 
-@torch.no_grad()
+@own_modes()
 def reconfigured(network: NetworkType, batches: Iterable[Any], config: Config) -> NetworkType:
     """A network with other settings, whose thresholds are found anew; the graph is not captured again."""
     if not config.plans_like(network.config):
@@ -100,7 +109,7 @@ def reconfigured(network: NetworkType, batches: Iterable[Any], config: Config) -
         )
     binder = network.binder()
     made = network.with_config(config)
-    calibrate(made, calls(batches, binder), binder)
+    calibrate(made, counted(calls(batches, binder), "calibrate", _length(batches)), binder)
     return cast(NetworkType, made)
 
 
@@ -125,6 +134,11 @@ def calibrate(network: Network, bound: Iterable[Call], binder: Binder) -> None:
         search_thresholds(network, few.call, thresholds, calibration.wants_search)
     same_everywhere(thresholds)
     network.set_thresholds(thresholds)
+
+
+def _length(batches: Iterable[Any]) -> int | None:
+    """How many batches there are, where that is known."""
+    return 1 if isinstance(batches, Tensor) else len(batches) if isinstance(batches, Sized) else None
 
 
 def _answer(config: Config, binder: Binder) -> Answer:
@@ -174,6 +188,7 @@ def load(path: FilePath, *, model: nn.Module | None = None, device: Device = Non
     """
     from spikecast.storage import artifact  # and msgspec with it
 
+    model = None if model is None else accepted(model)
     network = artifact.load(path, model=model, device=device)
     if model is not None:  # then it is by region: of any other, a model is refused
         allow_recapture(network, model)

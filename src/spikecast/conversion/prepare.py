@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from spikecast.batches import Call, check_model
 from spikecast.config import Config
+from spikecast.conversion.accepted import own_modes
 from spikecast.conversion.foldable import why_not_foldable
 from spikecast.conversion.planning import plan
 from spikecast.errors import CaptureError, DataError, ModelError, first_line
@@ -106,10 +107,13 @@ def _why_not(planned: Plan, tensors: Sequence[Tensor]) -> str | None:
     return why_not_foldable(planned, tensors) if planned.program.batch_symbols else "its batch size is pinned"
 
 
+@own_modes()
 def captured_program(model: nn.Module, call: Call, axis: int = 0, prefix: str = "") -> Program:
     """The model's graph, ready for neurons, once it has been seen to answer what the model answers."""
-    theirs = flatten(_own_answer(model, call))[0]  # first: what the model itself refuses is no matter of capturing
-    program = channels_last(simplify(clean(capture(model, *call, batch_axis=axis, prefix=prefix))))
+    with torch.compiler.set_stance("force_eager"):  # parts of the forward that are compiled have a graph of their own
+        theirs = flatten(_own_answer(model, call))[0]  # first: what the model itself refuses is no matter of capturing
+        captured = capture(model, *call, batch_axis=axis, prefix=prefix)
+    program = channels_last(simplify(clean(captured)))
     execution = Execution(program, program.tensors)
     execution.start(call_leaves(*call)[0])
     ours = execution.advance(Neurons(lambda site, steps: steps))

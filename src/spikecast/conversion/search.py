@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -27,6 +27,7 @@ from spikecast.kernels import encode
 from spikecast.network.base import Network
 from spikecast.network.plan import Site
 from spikecast.network.spiking import SpikingNetwork
+from spikecast.progress import tell
 from spikecast.theory.neuron import Neuron
 
 SAMPLES = 32
@@ -46,12 +47,16 @@ class Search(Observer):
     config: Config
     thresholds: dict[str, Tensor]
     wanted: set[str]
+    found: set[str] = field(default_factory=set)
+    total: int = 0  # sites to be searched, those of other regions included
 
     def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
         """All steps of a site through its neuron, with the best threshold."""
         neuron = self.neurons[site]
         if site in self.wanted:
             self.thresholds[site] = self._best(self.sites[site], neuron, steps, self.thresholds[site])
+            self.found.add(site)
+            tell("search", len(self.found), self.total)
         return encode(steps, self.thresholds[site], neuron).estimates
 
     def _best(self, site: Site, neuron: Neuron, steps: Tensor, start: Tensor) -> Tensor:
@@ -144,10 +149,11 @@ def thinned(steps: Tensor, axes: tuple[int, ...], batch: int | None, seed: int, 
 
 def search_thresholds(network: Network, call: Call, thresholds: dict[str, Tensor], wanted: set[str]) -> None:
     """Refine thresholds on a call, network by network, on the inputs that those before it really make."""
+    found: set[str] = set()
 
     def neurons(part: SpikingNetwork) -> Search | None:
         own = wanted & set(part.sites)
-        return Search(part.sites, part.neurons, network.config, thresholds, own) if own else None
+        return Search(part.sites, part.neurons, network.config, thresholds, own, found, len(wanted)) if own else None
 
     in_the_loop(network, call, thresholds, neurons)
 

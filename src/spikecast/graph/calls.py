@@ -41,9 +41,22 @@ def misfit(program: Program, tensors: Sequence[Tensor], structure: Structure) ->
     return None
 
 
+def form(tensor: Tensor) -> str:
+    """What keeps a tensor from being an array of real numbers: sparse, nested, complex, quantised; or nothing."""
+    if tensor.is_quantized:
+        return "quantised"
+    if tensor.is_nested:
+        return "nested"
+    if tensor.layout != torch.strided:
+        return f"sparse ({tensor.layout})"
+    return "complex" if tensor.is_complex() else ""
+
+
 def check_finite(tensors: Sequence[Tensor]) -> None:
-    """Refuse an input that holds NaN or inf: it would travel through every later step."""
+    """Refuse an input that is no array of real numbers, or holds NaN or inf: that would go through every later step."""
     for tensor in tensors:
+        if odd := form(tensor):
+            raise DataError(f"an input is {odd}, and neurons take dense real numbers; give such a tensor")
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             kind = "NaN" if bool(torch.isnan(tensor).any()) else "inf"
             raise DataError(f"an input of shape {tuple(tensor.shape)} holds {kind}; clean the data before the network")

@@ -22,6 +22,7 @@ from spikecast.network.base import Network
 from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
 from spikecast.network.frames import mean_call, split
+from spikecast.progress import Listener, counted, telling
 from spikecast.text import columns, si
 
 Record = dict[str, Any]  # of one batch: plain JSON data
@@ -226,12 +227,14 @@ def evaluate(
     inputs: InputFunction | None = None,
     targets: Callable[[Any], Any] | None = None,
     time_axis: int | None = None,
+    progress: bool | Listener = False,
 ) -> Evaluation:
     """Run batches of (input, target) and score the answer after each step; with the `model`, beside it.
 
     `task` is the name of one, an `OwnTask`, or any other `Task`; `costs` price the operations (None leaves energy out);
     `inputs` and `targets` pick those out of a batch. With `time_axis` inputs hold frames on that axis, one for each
-    step, and the model is asked about their mean.
+    step, and the model is asked about their mean. `progress=True` shows a bar on stderr; a function is told (stage,
+    done, total) instead.
     """
     evaluator = Evaluator(
         network,
@@ -243,7 +246,9 @@ def evaluate(
         targets=targets,
         time_axis=time_axis,
     )
-    return evaluator.result([evaluator.measure(i, batch) for i, batch in enumerate(data)])
+    with telling(progress):
+        records = [evaluator.measure(i, batch) for i, batch in enumerate(counted(data, "measure"))]
+    return evaluator.result(records)
 
 
 def _ends(name: str, interval: Interval) -> dict[str, float]:

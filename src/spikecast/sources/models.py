@@ -31,7 +31,8 @@ PARTS = {"detection": ("backbone", "head")}  # what is converted where the forwa
 class Loaded:
     """A model in eval mode, how its images are made ready, its task, and the parts to convert (None: all of it).
 
-    `is_random` says that its weights were drawn and never learnt; `example` is a call that a program was saved with.
+    `is_random` says that its weights were drawn and never learnt; `example` is a call that a program was saved with;
+    `takes_images` is False where its inputs are made by others, so that nothing is known of how.
     """
 
     model: nn.Module
@@ -40,6 +41,7 @@ class Loaded:
     regions: tuple[str, ...] | None = None
     is_random: bool = False
     example: tuple[Any, ...] | None = None
+    takes_images: bool = True
 
 
 def open_model(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from spikecast.errors import ConfigError, DataError, run_own
+from spikecast.sources.neighbours import run_file
 
 
 def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
@@ -21,11 +21,9 @@ def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
         raise DataError(f"{what} {spec!r}: there is no file {file}")
     if not trust:
         raise ConfigError(f"{what} {spec!r} would run the code in {file}; say --trust (trust=True) if you trust it")
-    loaded = importlib.util.spec_from_file_location(file.stem, file)
-    if loaded is None or loaded.loader is None:
+    if file.suffix != ".py":
         raise DataError(f"{what} {spec!r}: {file} is not a Python file")
-    module = importlib.util.module_from_spec(loaded)
-    run_own(f"{what} {spec!r}: {file} cannot be run", functools.partial(loaded.loader.exec_module, module))
+    module = run_own(f"{what} {spec!r}: {file} cannot be run", functools.partial(run_file, file))
     function = getattr(module, name, None)
     if not callable(function):
         raise ConfigError(f"{what} {spec!r}: {file} has no function {name!r}")

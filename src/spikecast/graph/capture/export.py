@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,9 +16,10 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 
-from spikecast.errors import CaptureError, DataError, first_line
+from spikecast.errors import CaptureError, DataError
 from spikecast.graph.calls import axis_of_batch, call_leaves
 from spikecast.graph.capture.inplace import is_plain, twin
+from spikecast.graph.capture.refusal import refused
 from spikecast.graph.guards import Guard, from_sympy
 from spikecast.graph.program import GETITEM, SIZE_OPS, Input, Meta, Node, Program, Ref
 from spikecast.graph.structure import Structure, flatten, unflatten
@@ -45,7 +47,7 @@ def capture(
         raise DataError("the model was called without a tensor; give it at least one tensor input")
     flat = _Flat(model, args, kwargs or {})
     batch = tensors[0].shape[batch_axis] if tensors[0].dim() > batch_axis else None
-    why = ""
+    refusal: CaptureError | None = None
     for example, dims in _attempts(tensors, batch, batch_axis):
         with _quiet():
             try:
@@ -53,14 +55,12 @@ def capture(
                 exported = exported if is_plain(exported) else exported.run_decompositions({})
                 program = _Reader(exported, example, batch_axis, prefix).program(structure, flat.answer)
             except Exception as error:  # torch.export raises many types; all mean "not like this"
-                why = first_line(error)
+                refusal = refused(model, error, prefix)
                 continue
         if program.batch_symbols or example is tensors:
             return program
-    raise CaptureError(
-        f"torch.export cannot capture {type(model).__name__}.forward whole: {why}; "
-        "convert the parts it can capture with regions=['name of a submodule', ...]"
-    )
+    assert refusal is not None
+    raise refusal
 
 
 def _attempts(tensors: list[Tensor], batch: int | None, batch_axis: int) -> Iterator[tuple[list[Tensor], list[Any]]]:
@@ -85,7 +85,8 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        # where a forward decides by values, export prints the whole graph so far
+        with warnings.catch_warnings(), torch.no_grad(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -1,0 +1,170 @@
+"""How far a job is: told stage by stage, or as a bar on a real terminal; nothing where nobody asked."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from spikecast import Config, convert, distributed, measure, progress
+from spikecast.errors import ConfigError
+
+PROGRAM = """
+import time
+from spikecast.progress import progress
+with progress(40, "outer") as done:
+    for k in range(4):
+        with progress(5, f"stage {k}") as inner:
+            for _ in range(5):
+                time.sleep(0.05)
+                inner(1)
+        done(10)
+print("result")
+"""
+STAGES = """
+import time
+from spikecast.progress import counted, tell, telling
+with telling(True):
+    for k in range(4):
+        tell("capture", k, 4)
+        time.sleep(0.05)
+    tell("capture", 4, 4)
+    for _ in counted(range(3), "calibrate"):
+        time.sleep(0.05)
+print("result")
+"""
+
+
+def shown(master: int) -> str:
+    """What came to a terminal, without its control codes."""
+    parts = []
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # Linux says so when the other side is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(parts).decode())
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (PROGRAM, [r"outer\W+20/40", r"stage 1\W+[1-5]/5", r"\d+\.\d images/s", r"left \d+:\d\d:\d\d"]),
+        (STAGES, [r"capture\W+[1-3]/4", r"calibrate\W+[12]/3"]),
+    ],
+    ids=["images", "stages"],
+)
+def test_on_a_terminal(program: str, words: list[str]) -> None:
+    master, slave = os.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=slave, env=environment, text=True
+    ) as process:
+        os.close(slave)
+        text = shown(master)
+        assert process.stdout is not None
+        result = process.stdout.read()
+        assert process.wait(60) == 0, text
+    os.close(master)
+    assert result == "result\n"
+    for each in words:
+        assert re.search(each, text), (each, text[-2000:])
+
+
+def test_without_a_terminal() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=True)
+    assert (done.stdout, done.stderr) == ("result\n", "")
+
+
+def test_a_line_now_and_then_where_there_is_no_terminal(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(progress, "A_WHILE", 0.0)
+    with progress.progress(10, "measuring") as done:
+        done(4)
+        done(4, "more")
+    assert [line.split(", about")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "measuring: 4 images of 10",
+        "more: 8 images of 10",
+    ]
+    monkeypatch.undo()
+    with progress.progress(10, "measuring") as done:
+        done(4)
+    assert capsys.readouterr().err == ""
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+
+
+BATCHES = [(torch.randn(4, 6), torch.randint(0, 3, (4,))) for _ in range(2)]
+Told = list[tuple[str, int, int | None]]
+
+
+def told(batches: Any = BATCHES, **settings: Any) -> Told:
+    found: Told = []
+    convert(net(), batches, Config(num_steps=2, **settings), progress=lambda *stage: found.append(stage))
+    return found
+
+
+def test_stages_of_a_conversion() -> None:
+    first: Told = [("capture", 0, 1), ("capture", 1, 1)]
+    calibrated: Told = [("calibrate", 0, 2), ("calibrate", 1, 2), ("calibrate", 2, 2)]
+    assert told(thresholds="quantile") == first + calibrated
+    assert told(thresholds="search") == [*first, *calibrated, ("search", 1, 2), ("search", 2, 2)]
+    unknown: Told = [("calibrate", 0, None), ("calibrate", 1, None), ("calibrate", 2, None), ("calibrate", 2, 2)]
+    assert told(iter(BATCHES), thresholds="quantile") == first + unknown
+    allocated = [stage for stage in told(energy_budget=0.5) if stage[0] == "allocate"]
+    assert allocated[:2] == [("allocate", 0, 7), ("allocate", 1, 7)]
+    assert allocated == sorted(allocated)
+    assert allocated[-1] == ("allocate", 7, 7)
+    one = [stage for stage in told(BATCHES[0][0], thresholds="quantile") if stage[0] == "calibrate"]
+    assert one == [("calibrate", 0, 1), ("calibrate", 1, 1)]
+
+
+def test_stages_of_a_measurement(capfd) -> None:
+    found: Told = []
+    snn = convert(net(), BATCHES, Config(num_steps=2, thresholds="quantile"))
+    quiet = measure.evaluate(snn, BATCHES)
+    heard = measure.evaluate(snn, BATCHES, progress=lambda *stage: found.append(stage))
+    assert found == [("measure", 0, 2), ("measure", 1, 2), ("measure", 2, 2)]
+    assert heard.steps == quiet.steps == measure.evaluate(snn, BATCHES, progress=True).steps
+    assert capfd.readouterr() == ("", "")  # there is no terminal
+
+
+def test_only_the_first_process_tells(monkeypatch) -> None:
+    found: Told = []
+    monkeypatch.setattr(distributed, "world", lambda: (1, 2))
+    with progress.telling(lambda *stage: found.append(stage)):
+        progress.tell("capture", 1, 1)
+    with progress.telling(True):
+        assert progress._bars == []
+    assert found == []
+
+
+def test_a_listener_is_forgotten_and_one_inside_another_takes_over() -> None:
+    outer: Told = []
+    inner: Told = []
+    with progress.telling(lambda *stage: outer.append(stage)):
+        with suppress(IndexError), progress.telling(lambda *stage: inner.append(stage)):
+            progress.tell("inside", 1)
+            outer.pop()
+        with progress.telling(False):
+            progress.tell("outside", 2)
+    progress.tell("nobody", 3)
+    assert (inner, outer) == ([("inside", 1, None)], [("outside", 2, None)])
+
+
+def test_what_is_no_listener() -> None:
+    with pytest.raises(
+        ConfigError, match=r"progress='yes' must be True, False or a function of \(stage, done, total\)"
+    ):
+        convert(net(), BATCHES, progress=cast(Any, "yes"))
