@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from spikecast.batches import Binder, Call, InputFunction, calls, check_model, f
 from spikecast.config import Config
 from spikecast.conversion.allocate import MEASURED, allocate
 from spikecast.conversion.calibrate import Calibration
+from spikecast.conversion.find_regions import find_regions
 from spikecast.conversion.prepare import prepare
 from spikecast.conversion.regions import allow_recapture, prepare_regions
 from spikecast.conversion.search import SAMPLES, search_thresholds
@@ -41,6 +42,18 @@ def convert(
 
 
 @overload
+def convert(  # type: ignore[overload-overlap]  # "auto" is a sequence of letters too
+    model: nn.Module,
+    batches: Iterable[Any],
+    config: Config | None = None,
+    *,
+    inputs: InputFunction | None = None,
+    strict: bool = False,
+    regions: Literal["auto"],
+) -> Network: ...
+
+
+@overload
 def convert(
     model: nn.Module,
     batches: Iterable[Any],
@@ -64,8 +77,9 @@ def convert(
     """Turn a model into a spiking network; `batches` are typical inputs, from which the thresholds are found.
 
     `inputs` picks the model's input out of a batch; `strict` refuses ops that would not be fed by spikes; `regions`
-    names submodules to convert where the whole forward cannot be captured. The model itself is not changed. Processes
-    that torchrun started share the batches among them; each gives the same batches and gets the same network.
+    names submodules to convert where the whole forward cannot be captured, and "auto" finds them. The model itself is
+    not changed. Processes that torchrun started share the batches among them; each gives the same batches and gets the
+    same network.
     """
     config = Config() if config is None else config
     if not isinstance(config, Config):
@@ -78,6 +92,8 @@ def convert(
         network: Network
         if regions is None:
             network = prepare(model, first, config, strict=strict)
+        elif regions == "auto":
+            network = find_regions(model, first, config, strict=strict)
         else:
             network = prepare_regions(model, first, config, regions, strict=strict)
         calibrate(network, chain([first], bound), binder)

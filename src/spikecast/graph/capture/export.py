@@ -6,7 +6,8 @@ import logging
 import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -59,13 +60,13 @@ def capture(
             return program
     raise CaptureError(
         f"torch.export cannot capture {type(model).__name__}.forward whole: {why}; "
-        "convert the parts it can capture with regions=['name of a submodule', ...]"
+        "convert the parts it can capture with regions='auto', or regions=['name of a submodule', ...]"
     )
 
 
 def _attempts(tensors: list[Tensor], batch: int | None, batch_axis: int) -> Iterator[tuple[list[Tensor], list[Any]]]:
     """What to export, the most general first: every size free, only the batch free, nothing free."""
-    if batch is not None:
+    if batch:
         axes = [axis_of_batch(t, batch, batch_axis) for t in tensors]
         pairs = list(zip(tensors, axes, strict=True))
         others = {size for t, axis in pairs for i, size in enumerate(t.shape) if i != axis}
@@ -85,7 +86,7 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), redirect_stderr(StringIO()):  # it prints whole graphs there
             warnings.simplefilter("ignore")
             yield
     finally:
