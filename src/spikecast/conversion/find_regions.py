@@ -44,7 +44,7 @@ def find_regions(model: nn.Module, call: Call, config: Config, *, strict: bool =
             del finder.found[name]
     if not finder.found:
         raise ModelError(
-            f"regions='auto' finds no part of {type(model).__name__} that torch.export can capture and that has weights; "
+            f"regions='auto' finds no part of {type(model).__name__} that can be captured and has weights; "
             "keep Python code that depends on values out of the modules with weights"
         ) from whole
     network = RegionNetwork(model, finder.found, config)

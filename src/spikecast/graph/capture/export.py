@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from io import StringIO
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -86,7 +86,8 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with warnings.catch_warnings(), torch.no_grad(), redirect_stderr(StringIO()):  # it prints whole graphs there
+        # where a forward decides by values, export prints the whole graph so far
+        with warnings.catch_warnings(), torch.no_grad(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
