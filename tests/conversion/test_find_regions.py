@@ -142,14 +142,20 @@ def test_sizes_that_depend_on_what_is_seen(steps: int) -> None:
     said = "one step only" if steps == 1 else "left out"
     assert any(n.startswith(f"head: {said}, since the size") for n in network.report.notes)
     network.run(many)
-    network.run(many[:1] * 0 - 9)  # maybe none is left to look at
+
+
+def test_nothing_to_look_at() -> None:
+    """A part that is called on no rows at all answers none; one that never saw any is no region."""
+    model = Net(lambda m, x: m.head(m.body(x)[x[:, 0] > 0]), body=mlp(6, 8, 4), head=mlp(4, 4, 3))
+    some, none = X.abs(), -X.abs()
+    network = found(model, some)
+    assert list(network.networks) == ["body", "head"]
+    assert network.run(none).shape == (4, 0, 3)
+    assert list(found(model, none).networks) == ["body"]
 
 
 def test_parts_whose_attributes_are_read() -> None:
     """A network in place of a part has none of its attributes: the parts inside are taken."""
-
-    def forward(m: Any, x: Tensor) -> Tensor:
-        return m.body(x) * float(x.sum() + m.body[0].weight.sum())
 
     class Own(nn.Sequential):
         scale = 3.0
