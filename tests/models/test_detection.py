@@ -133,7 +133,7 @@ def measured(model: nn.Module, batches: list[Images], config: Config, path: Any)
     assert found.ann["map"] > 0.9  # of its own boxes
     assert found.energy is not None
     assert found.energy.ratio is not None
-    assert 0 < found.energy.ratio[-1]
+    assert found.energy.ratio[-1] > 0
     snn.save(path)
     loaded = spikecast.load(path, model=model)
     assert loaded.report.notes == snn.report.notes
