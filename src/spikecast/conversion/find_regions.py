@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from spikecast.batches import Call
 from spikecast.config import Config
@@ -137,6 +136,8 @@ class _Finder:
 
     def share(self, call: Call) -> float:
         """Share of the multiply-accumulates that is inside of the regions, by one count for inside and outside."""
+        from torch.utils.flop_counter import FlopCounterMode  # and Triton with it
+
         counter = FlopCounterMode(display=False)
         at_entry, inside = 0, 0
 
