@@ -40,8 +40,7 @@ def main(words: list[str] | None = None) -> None:
         boxes = {"boxes": torch.tensor([[4.0, 4, 40, 40]]), "labels": torch.tensor([1])}
         data = [([torch.rand(3, 64, 64)], [boxes])]
 
-    regions = ["backbone", "head"]
-    snn = spikecast.convert(model, ((x,) for x, _ in data), Config(num_steps=given.steps), regions=regions)
+    snn = spikecast.convert(model, ((x,) for x, _ in data), Config(num_steps=given.steps), regions="auto")
     print(snn.report)
     print(measure.evaluate(snn, data, task="detection", model=model).table())
 

@@ -240,11 +240,11 @@ LINE = Decides.forward.__code__.co_firstlineno + 2
     ("model", "words"),
     [
         (Decides(), rf"^Decides.forward decides .* at line {LINE} of {__file__}, .*; take torch.where there, or "
-         r"convert the parts around it with regions=\['a', 'b'\]$"),
+         r"convert the parts around it with regions='auto', or regions=\['a', 'b'\]$"),
         (Whole(Decides()), rf"^Whole.forward decides .* at line {LINE} of .*"
-         r"regions=\['stem', 'parts.0', 'parts.1.a', 'parts.1.b'\]$"),
+         r"regions='auto', or regions=\['stem', 'parts.0', 'parts.1.a', 'parts.1.b'\]$"),
         (Leaves(), r"^torch.export cannot capture Leaves.forward whole: .*numpy.* at line \d+ of .*"
-         r"regions=\['a', 'b'\]$"),
+         r"regions='auto', or regions=\['a', 'b'\]$"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_captured(model: nn.Module, words: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,14 @@ import pytest
 import torch
 import torchvision
 from torch import Tensor, nn
-from torchvision.models.detection import FCOS
+from torchvision.models.detection import FCOS, FasterRCNN
+from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.ops import MultiScaleRoIAlign
 
-from spikecast import Config, convert
+import spikecast
+from spikecast import Config, convert, measure
 from spikecast.graph.structure import flatten
 from spikecast.network.answers import at_step
 from tests.nets import undecided
@@ -99,3 +103,64 @@ def test_small(settled, snapshot) -> None:
 @pytest.mark.parametrize("name", ["fcos_resnet50_fpn", "retinanet_resnet50_fpn", "retinanet_resnet50_fpn_v2"])
 def test_whole(name: str, settled, snapshot) -> None:
     examine(whole(name, 128), 128, settled, snapshot)
+
+
+def two_stages(most: int) -> nn.Module:
+    """A Faster R-CNN of a few layers, with at most so many proposals."""
+    body = nn.Sequential(nn.Conv2d(3, 8, 3, 4, 1), nn.ReLU())
+    body.out_channels = 8  # type: ignore[assignment]
+    return FasterRCNN(
+        body,
+        rpn_anchor_generator=AnchorGenerator(((16,),), ((1.0,),)),
+        rpn_post_nms_top_n_test=most,
+        box_roi_pool=MultiScaleRoIAlign(["0"], 3, 0),
+        box_head=TwoMLPHead(8 * 9, 16),
+        box_predictor=FastRCNNPredictor(16, 3),
+        box_score_thresh=0.0,
+        box_detections_per_img=5,
+        min_size=32,
+        max_size=64,
+    )
+
+
+def measured(model: nn.Module, batches: list[Images], config: Config, path: Any) -> tuple[Any, list[str]]:
+    """A detector whose regions are found, measured on what it answers itself, and the same out of a file."""
+    snn = convert(model, [(batch,) for batch in batches], config, regions="auto")
+    with torch.no_grad():
+        data = [(batch, [{k: one[k] for k in ("boxes", "labels")} for one in model(batch)]) for batch in batches]
+    found = measure.evaluate(snn, data, task="detection", model=model)
+    assert found.ann is not None
+    assert found.ann["map"] > 0.9  # of its own boxes
+    assert found.energy is not None
+    assert found.energy.ratio is not None
+    assert found.energy.ratio[-1] > 0
+    snn.save(path)
+    loaded = spikecast.load(path, model=model)
+    assert loaded.report.notes == snn.report.notes
+    pairs = zip(flatten(loaded.run(batches[0]))[0], flatten(snn.run(batches[0]))[0], strict=True)
+    for ours, theirs in pairs:
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    return snn, list(snn.networks)
+
+
+INSIDE = {
+    "fcos_resnet50_fpn": REGIONS,
+    "retinanet_resnet50_fpn": REGIONS,
+    "ssdlite320_mobilenet_v3_large": REGIONS,
+    "fasterrcnn_mobilenet_v3_large_320_fpn": ["rpn.head", "roi_heads.box_head", "roi_heads.box_predictor"],
+}
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_regions_are_found(steps: int, settled, tmp_path) -> None:
+    """Proposals change in number with every step: what looks at them can be spiking in one step only."""
+    torch.manual_seed(0)
+    model = settled(two_stages(1000), pictures((32, 32)))
+    batches = [pictures((32, 32), (32, 48))]
+    snn, names = measured(model, batches, Config(num_steps=steps, thresholds="quantile"), tmp_path / "net.spikecast")
+    second = ["roi_heads.box_head", "roi_heads.box_predictor"]
+    assert names == ["backbone", "rpn.head", *(second if steps == 1 else [])]
+    said = "one step only" if steps == 1 else "left out"
+    assert [note.split(",")[0] for note in snn.report.notes if "size of its input" in note] == [
+        f"{name}: {said}" for name in second
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -74,15 +74,27 @@ def test_batches_that_are_yielded_can_be_gone_through_again(tmp_path: Path) -> N
         assert [list(data), list(data)] == [wanted, wanted]
 
 
-@pytest.mark.parametrize("form", ["pair", "dict", "tensor", "detection"])
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+@pytest.mark.parametrize("form", ["pair", "dict", "tensor", "detection", "together", "named"])
 def test_somebody_elses_batches_are_cut(form: str) -> None:
     x, y = torch.arange(12.0).reshape(4, 3), torch.arange(4)
     made = {"pair": (x, y), "dict": {"x": x, "y": y}, "tensor": x, "detection": (list(x), [{"n": n} for n in y])}
+    made |= {"together": ([x, -x], y), "named": Pair((x, -x), y)}
     batches = [made[form]] * 3
     assert [samples(b) for b in Limited(batches, 9)] == [4, 4, 1]
     assert [samples(b) for b in Limited(batches, 8)] == [4, 4]
     last = list(Limited(batches, 2))[-1]
-    if form == "detection":
+    if form in ("together", "named"):
+        assert type(last) is type(made[form])
+        (a, b), label = last
+        assert torch.equal(a, x[:2])
+        assert torch.equal(b, -x[:2])
+        assert torch.equal(label, y[:2])
+    elif form == "detection":
         assert [len(part) for part in last] == [2, 2]
     elif form != "tensor":
         assert [len(v) for v in (last.values() if form == "dict" else last)] == [2, 2]

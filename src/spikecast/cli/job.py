@@ -231,6 +231,7 @@ def _said(source: Source, options: JobOptions) -> dict[str, Any]:
         "batch_size": options.batch_size,
         "calibrate": options.calibrate,
         "preparation": source.preparation.to_json() if source.takes_images else None,
+        "regions": source.regions,
         "classes": options.classes,
         "class_map": None if options.class_map is None else str(options.class_map),
     }

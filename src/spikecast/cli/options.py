@@ -59,6 +59,10 @@ class ModelOptions(WeightOptions):
         str | None,
         typer.Option("--of", metavar="MODEL", help="the model of a FILE.spikecast that was converted by region"),
     ] = None
+    regions: Annotated[
+        str,
+        typer.Option(help="submodules to convert where the whole cannot be: auto, or their names with commas between"),
+    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

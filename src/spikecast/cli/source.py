@@ -18,7 +18,7 @@ from spikecast.measure.tasks import TASKS, Task
 from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.sources import Preparation
-from spikecast.sources.models import PARTS, RAW, Loaded, open_model
+from spikecast.sources.models import RAW, Loaded, open_model, parts_of
 from spikecast.sources.plugin import function_in
 
 SUFFIX = ".spikecast"
@@ -63,8 +63,7 @@ class Source(Loaded):
         changed: dict[str, Any] = {"takes_images": not data.partition(":")[0].endswith(".py")}
         changed |= {"task": task} if task else {}
         if own and "detection" in (task, of_data):  # a task of one's own may score boxes too
-            parts = PARTS["detection"]  # one that has none of them answers with raw numbers, and is taken whole
-            changed |= {"preparation": RAW, "regions": parts if all(hasattr(self.model, p) for p in parts) else None}
+            changed |= {"preparation": RAW, "regions": self.regions or parts_of(self.model)}
         return dataclasses.replace(self, **changed)
 
     def refuse_saved(self) -> None:
@@ -116,6 +115,10 @@ def open_source(options: ModelOptions, machine: MachineOptions) -> Source:
         loaded = _opened(spec, options)
         loaded.model.to(device)
     known = vars(loaded) | {"preparation": _prepared(loaded.preparation, options)}
+    if options.regions:
+        if network is not None:
+            raise ConfigError(f"--regions {options.regions}: {spec} is converted already; leave it out")
+        known["regions"] = "auto" if options.regions == "auto" else tuple(common.names(options.regions))
     return Source(**known, spec=spec, device=device, network=network)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence, Sized
 from itertools import chain
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from spikecast.config import Config
 from spikecast.conversion.accepted import accepted, own_modes
 from spikecast.conversion.allocate import MEASURED, allocate
 from spikecast.conversion.calibrate import Calibration
+from spikecast.conversion.find_regions import find_regions
 from spikecast.conversion.prepare import prepare
 from spikecast.conversion.regions import allow_recapture, prepare_regions
 from spikecast.conversion.search import SAMPLES, search_thresholds
@@ -44,6 +45,19 @@ def convert(
 
 
 @overload
+def convert(  # type: ignore[overload-overlap]  # "auto" is a sequence of letters too
+    model: nn.Module,
+    batches: Iterable[Any],
+    config: Config | None = None,
+    *,
+    inputs: InputFunction | None = None,
+    strict: bool = False,
+    regions: Literal["auto"],
+    progress: bool | Listener = False,
+) -> Network: ...
+
+
+@overload
 def convert(
     model: nn.Module,
     batches: Iterable[Any],
@@ -69,9 +83,10 @@ def convert(
     """Turn a model into a spiking network; `batches` are typical inputs, from which the thresholds are found.
 
     `inputs` picks the model's input out of a batch; `strict` refuses ops that would not be fed by spikes; `regions`
-    names submodules to convert where the whole forward cannot be captured. The model itself is not changed; of one in
-    torch.compile, DataParallel, DistributedDataParallel or FSDP the model inside is taken, with its names. Processes
-    that torchrun started share the batches among them; each gives the same batches and gets the same network.
+    names submodules to convert where the whole forward cannot be captured, and "auto" finds them. The model itself is
+    not changed; of one in torch.compile, DataParallel, DistributedDataParallel or FSDP the model inside is taken, with
+    its names. Processes that torchrun started share the batches among them; each gives the same batches and gets the
+    same network.
     `progress=True` shows a bar on stderr; a function is told (stage, done, total) instead, in the first process only.
     """
     config = Config() if config is None else config
@@ -86,6 +101,8 @@ def convert(
         tell("capture", 0, 1)
         if regions is None:
             network = prepare(model, first, config, strict=strict)
+        elif regions == "auto":
+            network = find_regions(model, first, config, strict=strict)
         else:
             network = prepare_regions(model, first, config, regions, strict=strict)
         tell("capture", 1, 1)

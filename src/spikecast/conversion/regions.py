@@ -64,7 +64,9 @@ def allow_recapture(network: Network, model: nn.Module) -> None:
 
 def _checked_names(names: Sequence[str]) -> list[str]:
     if isinstance(names, str) or not names or not all(names):
-        raise ModelError(f"regions={names!r} must be a list of submodule names, such as ['backbone', 'head']")
+        raise ModelError(
+            f"regions={names!r} must be a list of submodule names, such as ['backbone', 'head'], or 'auto'"
+        )
     for a, b in permutations(names, 2):
         if a == b or b.startswith(f"{a}."):
             raise ModelError(f"regions {a!r} and {b!r} overlap; name each part once")

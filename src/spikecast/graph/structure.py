@@ -73,4 +73,6 @@ def _unflatten(structure: Structure, rest: Any) -> Any:
         return SimpleNamespace(**fields)
     names = cls._fields if hasattr(cls, "_fields") else [f.name for f in dataclasses.fields(cls) if f.init]
     # A file may name a class that has other fields here.
-    return cls(**fields) if set(names) == set(fields) else SimpleNamespace(**fields)
+    if set(names) != set(fields):
+        return SimpleNamespace(**fields)
+    return cls._make(fields[name] for name in names) if hasattr(cls, "_fields") else cls(**fields)

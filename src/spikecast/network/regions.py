@@ -94,7 +94,7 @@ class RegionNetwork(Network):
 
     def with_config(self, config: Config) -> RegionNetwork:
         made = RegionNetwork(self.model, {n: part.with_config(config) for n, part in self.networks.items()}, config)
-        made.about, made.inputs = dict(self.about), self.inputs
+        made.about, made.inputs, made.notes = dict(self.about), self.inputs, list(self.notes)
         return made
 
     @property

@@ -44,14 +44,27 @@ class Limited:
 
 
 def samples(batch: Any) -> int:
-    """How many samples a batch has: the length of its first tensor, or of the list that its images are in."""
+    """How many samples a batch has: the length of its first tensor, or of the list that its images are in.
+
+    ((a, b), label) are two inputs of as many samples as there are labels.
+    """
     if isinstance(batch, Tensor):
         return len(batch) if batch.dim() else 1
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     if not isinstance(batch, list | tuple) or not batch:
         return 1
-    return len(batch[0]) if isinstance(batch[0], list | tuple) else samples(batch[0])
+    if isinstance(batch[0], list | tuple) and not _is_inputs(batch):
+        return len(batch[0])
+    return samples(batch[0])
+
+
+def _is_inputs(batch: Any) -> bool:
+    """Whether a list of inputs is in front of a batch, each as long as the label, and not one of images."""
+    if len(batch) != 2 or not isinstance(batch[0], list | tuple) or not batch[0]:
+        return False
+    lengths = {len(x) if isinstance(x, Tensor) and x.dim() else None for x in (*batch[0], batch[1])}
+    return len(lengths) == 1 and lengths != {None}
 
 
 def _cut(batch: Any, count: int, size: int) -> Any:
@@ -63,4 +76,7 @@ def _cut(batch: Any, count: int, size: int) -> Any:
 
     if isinstance(batch, Mapping):
         return {name: part(value) for name, value in batch.items()}
-    return type(batch)(map(part, batch)) if isinstance(batch, list | tuple) else part(batch)
+    if not isinstance(batch, list | tuple):
+        return part(batch)
+    parts = [_cut(batch[0], count, size), part(batch[1])] if _is_inputs(batch) else list(map(part, batch))
+    return batch._make(parts) if hasattr(batch, "_make") else type(batch)(parts)

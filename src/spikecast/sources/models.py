@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,8 @@ from spikecast.sources.images import Preparation
 from spikecast.sources.plugin import function_in
 
 RAW = Preparation(size=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))  # for models that make images ready themselves
-PARTS = {"detection": ("backbone", "head")}  # what is converted where the forward cannot be captured whole
+PARTS = ("backbone", "head")  # of most detectors, whose forward cannot be captured whole
+Regions = tuple[str, ...] | Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Loaded:
     model: nn.Module
     preparation: Preparation
     task: str = "classification"
-    regions: tuple[str, ...] | None = None
+    regions: Regions | None = None
     is_random: bool = False
     example: tuple[Any, ...] | None = None
     takes_images: bool = True
@@ -162,7 +163,13 @@ def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loa
         model = models.get_model(name, weights=weights if pretrained else None, **options)
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # options that are not its own among them
         raise ModelError(f"torchvision:{name} could not be made ({first_line(error)})") from error
-    return Loaded(model, _torchvision_preparation(weights, task), task, PARTS.get(task), is_random=not pretrained)
+    regions = parts_of(model) if task == "detection" else None
+    return Loaded(model, _torchvision_preparation(weights, task), task, regions, is_random=not pretrained)
+
+
+def parts_of(detector: nn.Module) -> Regions:
+    """What is converted of a detector: its backbone and head where it has both, else what can be captured."""
+    return PARTS if all(hasattr(detector, part) for part in PARTS) else "auto"
 
 
 def _torchvision_preparation(weights: Any, task: str) -> Preparation:

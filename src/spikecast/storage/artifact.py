@@ -37,11 +37,11 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
     store = TensorStore()
     body: schema.Network | schema.Regions
     with blaming(f"{path} is not written", "save a network without it"):
-        if isinstance(network, SpikingNetwork):
-            body = network_to_record(network, store)
-        else:
+        if isinstance(network, RegionNetwork):
             regions = {name: network_to_record(part, store, f"{name}/") for name, part in network.networks.items()}
-            body = schema.Regions(_plain(network.about), network.config.to_json(), regions)
+            body = schema.Regions(_plain(network.about), network.config.to_json(), regions, tuple(network.notes))
+        else:
+            body = network_to_record(network.whole("a file"), store)
         text = document_of(body, store)
     container.write(path, text, store.tensors)
 
@@ -69,7 +69,7 @@ def load(
             networks[name] = network_from_record(part, tensors, place)
             networks[name].name = name
         whole = RegionNetwork(model, networks, Config.from_json(body.config)).to(place)
-        whole.about = body.about
+        whole.about, whole.notes = body.about, list(body.notes)
         return whole
 
 

@@ -205,6 +205,7 @@ class Regions(Record, frozen=True, tag_field="kind", tag="regions"):
     config: dict[str, Any]
     # By submodule, in the order they are called.
     regions: Annotated[dict[Annotated[str, msgspec.Meta(min_length=1)], Network], msgspec.Meta(min_length=1)]
+    notes: tuple[str, ...] = ()  # of its report, beside those of the regions
 
 
 class Document(Record, frozen=True, omit_defaults=True):

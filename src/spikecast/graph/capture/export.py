@@ -65,7 +65,7 @@ def capture(
 
 def _attempts(tensors: list[Tensor], batch: int | None, batch_axis: int) -> Iterator[tuple[list[Tensor], list[Any]]]:
     """What to export, the most general first: every size free, only the batch free, nothing free."""
-    if batch is not None:
+    if batch:
         axes = [axis_of_batch(t, batch, batch_axis) for t in tensors]
         pairs = list(zip(tensors, axes, strict=True))
         others = {size for t, axis in pairs for i, size in enumerate(t.shape) if i != axis}

@@ -20,7 +20,7 @@ def refused(model: nn.Module, error: BaseException, prefix: str = "") -> Capture
     place, module = _place(error)
     names = list(_parts(model, module, prefix))
     more = ", ..." if len(names) > _FEW else ""
-    regions = f"regions=[{', '.join(map(repr, names[:_FEW]))}{more}]"
+    regions = f"regions='auto', or regions=[{', '.join(map(repr, names[:_FEW]))}{more}]"
     why, name = first_line(error).rstrip("."), type(model).__name__
     if "data-dependent" in why:
         said = f"{name}.forward decides by values of its tensors{place}, and a graph has one path for all of them"
