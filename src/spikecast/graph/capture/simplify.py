@@ -1,4 +1,4 @@
-"""Two rewrites that keep the function but not its last bits: BatchNorm into weights, attention into its products."""
+"""Rewrites that keep the function but not its last bits: BatchNorm into weights, attention and LSTMs into products."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from spikecast.errors import CaptureError
 from spikecast.graph.capture.clean import Rewriter, drop_dead
+from spikecast.graph.capture.recurrent import open_recurrent
 from spikecast.graph.program import Meta, Node, Program, Ref
 
 _TRANSPOSED = ("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
@@ -19,8 +20,8 @@ _WEIGHTED = ("aten.conv1d", "aten.conv2d", "aten.conv3d", *_TRANSPOSED, "aten.li
 
 
 def simplify(program: Program) -> Program:
-    """Fold per-channel affine ops into the weighted op before them, then open attention."""
-    writer = Rewriter(fold_affine(program))
+    """Fold per-channel affine ops into the weighted op before them, then open attention and recurrent layers."""
+    writer = Rewriter(open_recurrent(fold_affine(program)))
     return drop_dead(writer.run(partial(_open_attention, writer)))
 
 
