@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from spikecast.errors import DataError, ModelError
 from spikecast.graph.calls import axis_of_batch, check_finite
@@ -95,6 +96,8 @@ class Binder:
         return f"keys of the batches that forward does not take were dropped: {', '.join(sorted(self.dropped))}"
 
     def _bind(self, batch: Any) -> Call:
+        if isinstance(batch, PackedSequence):
+            raise DataError("a batch is a PackedSequence; yield the padded tensor, all sequences of one length")
         if self.inputs is not None:
             chosen = self.inputs(batch)
             if isinstance(chosen, Mapping):

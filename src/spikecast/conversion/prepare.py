@@ -19,6 +19,7 @@ from spikecast.graph.calls import call_leaves
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.layout import channels_last
+from spikecast.graph.capture.recurrent import refusing_packed
 from spikecast.graph.capture.simplify import simplify
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
@@ -96,11 +97,17 @@ def _captured(part: Part, call: Call) -> tuple[Program, Plan, str | None, int]:
     tensors = call_leaves(*call)[0]
     program, planned = part.captured(call, 0)
     reason = _why_not(planned, tensors)
-    if reason is not None and tensors[0].dim() > 2 and program.batch_symbols:
+    may_be_second = program.batch_symbols or any(_reads_batch_second(m) for m in part.model.modules())
+    if reason is not None and tensors[0].dim() > 2 and may_be_second:
         other, other_planned = part.captured(call, 1)
         if _why_not(other_planned, tensors) is None:
             return other, other_planned, None, 1
     return program, planned, reason, 0
+
+
+def _reads_batch_second(module: nn.Module) -> bool:
+    """Whether a module has its batch second: then it pins the first axis, which is its sequence."""
+    return isinstance(module, nn.RNNBase) and not module.batch_first
 
 
 def _why_not(planned: Plan, tensors: Sequence[Tensor]) -> str | None:
@@ -134,7 +141,10 @@ def _own_answer(model: nn.Module, call: Call) -> Any:
     args, kwargs = unflatten(form, [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves])
     state = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
-        return model(*args, **kwargs)
+        with refusing_packed():
+            return model(*args, **kwargs)
+    except CaptureError:
+        raise
     except Exception as error:
         said = f"{type(model).__name__} itself cannot take the call: {first_line(error)}"
         remedy = "give what it takes"

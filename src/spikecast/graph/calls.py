@@ -84,5 +84,9 @@ def folded(program: Program, steps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
 
 
 def axis_of_batch(tensor: Tensor, batch: int, batch_axis: int) -> int | None:
-    """Where a tensor's batch is: in the same place as the first one's, or in front, as in the mask of an encoder."""
-    return next((i for i in (batch_axis, 0) if tensor.dim() > i and tensor.shape[i] == batch), None)
+    """Where a tensor's batch is: in the same place as the first one's, or in front, as in the mask of an encoder.
+
+    Of three axes it may also be the second, as in the states of an LSTM.
+    """
+    places = (batch_axis, 0, 1) if tensor.dim() == 3 else (batch_axis, 0)
+    return next((i for i in places if tensor.dim() > i and tensor.shape[i] == batch), None)

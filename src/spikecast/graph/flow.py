@@ -135,7 +135,7 @@ class Flow:
 
     @cached_property
     def uncounted(self) -> tuple[str, ...]:
-        """Ops with products that nobody counts: an LSTM in one piece, a convolution whose kernel is an activation."""
+        """Ops with products that nobody counts: convolutions by an activation, unknown ops with weights."""
         return tuple(n.name for n in self.program.nodes if n.name not in self.constant and self._is_uncounted(n))
 
     def _is_uncounted(self, node: Node) -> bool:

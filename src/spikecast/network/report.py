@@ -64,7 +64,7 @@ class Report:
 
     @property
     def uncounted(self) -> list[Row]:
-        """Ops with products that nobody counts, such as an LSTM."""
+        """Ops with products that nobody counts, such as an unknown op with weights."""
         return [row for row in self.rows if row.macs is None]
 
     @property

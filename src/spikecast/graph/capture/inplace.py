@@ -17,7 +17,8 @@ from spikecast.graph.roles import BUILT_IN, ROLES, Role
 
 DROPOUTS = {"aten.dropout", "aten.feature_dropout", "aten.alpha_dropout"}
 _VIEWS = {"aten.reshape", "aten.flatten", "aten.contiguous", "aten.to"}  # composite, but we read them as they are
-_KNOWN = {*DROPOUTS, "aten.alias", "aten.detach", "aten.scaled_dot_product_attention"}
+_RECURRENT = {f"aten.{name}{end}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu") for end in ("", "_cell")}
+_KNOWN = {*DROPOUTS, *_RECURRENT, "aten.alias", "aten.detach", "aten.scaled_dot_product_attention"}
 _MAKERS = {Role.SYNAPSE, Role.SUM, Role.PRODUCT, Role.NONLINEAR, Role.RECTIFIER}
 _FRESH = {op for op in BUILT_IN if ROLES[op] in _MAKERS} | {
     "aten.linear", "aten.matmul", "aten.bmm", "aten.batch_norm", "aten.cat", "aten.avg_pool2d",

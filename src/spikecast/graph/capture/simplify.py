@@ -1,4 +1,4 @@
-"""Rewrites that keep the function but not its last bits: BatchNorm into weights, attention into its products."""
+"""Rewrites that keep the function but not its last bits: BatchNorm into weights, attention and LSTMs into products."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from spikecast.errors import CaptureError
 from spikecast.graph.capture.clean import Rewriter, drop_dead
 from spikecast.graph.capture.lowrank import merge_adapters
+from spikecast.graph.capture.recurrent import open_recurrent
 from spikecast.graph.program import Meta, Node, Program, Ref
 
 _TRANSPOSED = ("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
@@ -20,8 +21,11 @@ _WEIGHTED = ("aten.conv1d", "aten.conv2d", "aten.conv3d", *_TRANSPOSED, "aten.li
 
 
 def simplify(program: Program) -> Program:
-    """Fold adapters, and per-channel affine ops, into the weighted op beside or before them, then open attention."""
-    writer = Rewriter(fold_affine(merge_adapters(program)))
+    """Fold adapters, and per-channel affine ops, into the weighted op beside or before them, then open attention.
+
+    Recurrent layers are opened as well.
+    """
+    writer = Rewriter(open_recurrent(fold_affine(merge_adapters(program))))
     return drop_dead(writer.run(partial(_open_attention, writer)))
 
 
