@@ -7,6 +7,7 @@ import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +17,8 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 
 from spikecast.errors import CaptureError, DataError, first_line
-from spikecast.graph.calls import axis_of_batch, call_leaves
+from spikecast.graph.calls import axis_of_batch, call_leaves, positional_names
+from spikecast.graph.capture.answer import without_state
 from spikecast.graph.capture.inplace import is_plain, twin
 from spikecast.graph.guards import Guard, from_sympy
 from spikecast.graph.program import GETITEM, SIZE_OPS, Input, Meta, Node, Program, Ref
@@ -56,7 +58,7 @@ def capture(
                 why = first_line(error)
                 continue
         if program.batch_symbols or example is tensors:
-            return program
+            return replace(program, parameters=positional_names(model))
     raise CaptureError(
         f"torch.export cannot capture {type(model).__name__}.forward whole: {why}; "
         "convert the parts it can capture with regions=['name of a submodule', ...]"
@@ -107,6 +109,7 @@ class _Flat(nn.Module):
         given = iter(tensors)
         args, kwargs = unflatten(self._form, [next(given) if isinstance(x, Tensor) else x for x in self._leaves])
         leaves, self.answer.form = flatten(self.model(*args, **kwargs))
+        leaves, self.answer.dropped = without_state(leaves, self.answer.form)
         if any(isinstance(leaf, torch.SymInt) for leaf in leaves):
             raise CaptureError("the model answers a size; only with that size fixed is it a constant")
         self.answer.leaves = [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
@@ -149,6 +152,7 @@ class _Reader:
             output_structure=answer.form,
             guards=self._guards(),
             batch_symbols=self.symbols,
+            dropped=answer.dropped,
         )
 
     def _read_placeholders(self, placeholders: list[fx.Node]) -> None:
