@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-import transformers as tr
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -18,6 +18,7 @@ import spikecast
 from spikecast import Config, SpikingNetwork, measure
 from tests.nets import relative
 
+tr: Any = transformers  # its configurations take more than their types say
 QUICK = Config(num_steps=2, burst=1, thresholds="quantile")
 WORDS, LENGTH = 50, 7
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

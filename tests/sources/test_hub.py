@@ -14,15 +14,16 @@ from torch import nn
 from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.sources.models import Loaded, open_model
 
+tr: Any = transformers  # its configurations take more than their types say
 VISION = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
 
 
 @pytest.fixture
 def gpt2() -> nn.Module:
-    config = transformers.GPT2Config(
+    config = tr.GPT2Config(
         vocab_size=50, n_positions=32, n_embd=16, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=2
     )
-    return transformers.GPT2LMHeadModel(config).eval()
+    return tr.GPT2LMHeadModel(config).eval()
 
 
 @pytest.fixture
@@ -47,8 +48,8 @@ def test_a_folder_has_its_own_weights(folder: Path, gpt2: nn.Module) -> None:
 
 
 def test_images_are_made_ready_as_the_folder_says(tmp_path: Path) -> None:
-    config = transformers.ViTConfig(**VISION, image_size=32, patch_size=8, num_labels=3)
-    transformers.ViTForImageClassification(config).save_pretrained(tmp_path)
+    config = tr.ViTConfig(**VISION, image_size=32, patch_size=8, num_labels=3)
+    tr.ViTForImageClassification(config).save_pretrained(tmp_path)
     plain = open_model(f"hf:{tmp_path}")
     assert (plain.preparation.size, plain.task, plain.example) == (32, "classification", None)
     said = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "resample": 3}
@@ -75,7 +76,7 @@ def test_code_of_others_is_refused(folder: Path, tmp_path: Path) -> None:
         open_model(changed(folder, auto_map=own, model_type="gpt2", architectures=["Evil"]))
     # where transformers has the class, that one is taken; a config cannot name an implementation to be fetched
     spec = changed(folder, architectures=["GPT2LMHeadModel"], attn_implementation="evil/kernel")
-    assert type(open_model(spec).model) is transformers.GPT2LMHeadModel
+    assert type(open_model(spec).model) is tr.GPT2LMHeadModel
     assert not (tmp_path / "ran").exists()
 
 
@@ -137,7 +138,7 @@ def test_the_hub_is_asked_only_when_told_to(folder: Path, monkeypatch: pytest.Mo
     def no_network() -> Any:
         raise OSError("tests download nothing")
 
-    hub = transformers.utils.hub
+    hub = tr.utils.hub
     original = hub.cached_files
     monkeypatch.setattr(hub, "cached_files", files)
     monkeypatch.setattr(hub, "hf_api", no_network)
@@ -145,6 +146,7 @@ def test_the_hub_is_asked_only_when_told_to(folder: Path, monkeypatch: pytest.Mo
         open_model("hf:someone/tiny")
     assert asked == []
     found: Loaded = open_model("hf:someone/tiny", pretrained=True)
-    assert type(found.model) is transformers.GPT2LMHeadModel
-    assert torch.equal(found.model.get_parameter("lm_head.weight"), open_model(f"hf:{folder}").model.lm_head.weight)
+    assert type(found.model) is tr.GPT2LMHeadModel
+    ours, theirs = (made.model.get_parameter("lm_head.weight") for made in (found, open_model(f"hf:{folder}")))
+    assert torch.equal(ours, theirs)
     assert set(asked) == {("someone/tiny", False)}

@@ -74,8 +74,9 @@ def _class_of(raw: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     """The class of transformers' own that a configuration names, and the configuration for it."""
     import transformers
 
-    kind, (architecture, *_) = raw.get("model_type"), [*(raw.get("architectures") or []), None]
-    cls: Any = transformers.AutoModel if architecture is None else getattr(transformers, str(architecture), None)
+    kind, names = str(raw.get("model_type")), list(raw.get("architectures") or ["AutoModel"])
+    architecture = str(names[0])
+    cls: Any = getattr(transformers, architecture, None)
     native = isinstance(cls, type) and (cls is transformers.AutoModel or issubclass(cls, transformers.PreTrainedModel))
     if kind not in transformers.CONFIG_MAPPING or not native:
         own = "it brings code of its own (auto_map), which is never run, and " if raw.get("auto_map") else ""
