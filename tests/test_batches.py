@@ -30,6 +30,9 @@ NAMED = model(lambda x, *, mask: x)
 OPEN = model(lambda *xs: xs[0])
 ANY = model(lambda x, **more: x)
 NONE = model(lambda ids=None, mask=None: ids)
+ASKED = model(lambda x, labels: x)
+LOSS = model(lambda ids=None, labels=None, **more: ids)
+WORDS = torch.arange(12).reshape(4, 3)
 
 
 def same(found, expected) -> None:
@@ -59,7 +62,9 @@ def same(found, expected) -> None:
         (OPEN, X, (X,), {}),
         (ANY, {"x": X, "other": Y}, (), {"x": X, "other": Y}),
         (NONE, X, (X,), {}),
+        (NONE, (X, LABEL), (X,), {}),  # where nothing is required, the first argument counts as required
         (NONE, OrderedDict(mask=Y, ids=X), (), {"ids": X, "mask": Y}),
+        (ASKED, {"x": X, "labels": LABEL}, (), {"x": X, "labels": LABEL}),
     ],
 )  # fmt: skip
 def test_binding(made, batch, args, kwargs) -> None:
@@ -124,6 +129,14 @@ def test_unknown_keys_are_dropped_and_reported() -> None:
     assert "label" in str(snn.report)
 
 
+def test_labels_that_are_not_required_are_dropped_and_reported() -> None:
+    """A model that would make a loss of them is asked for its answer only."""
+    binder = Binder.of_model(LOSS)
+    same(binder.bind({"ids": X, "labels": LABEL, "target": LABEL, "other": Y}), ((), {"ids": X, "other": Y}))
+    assert binder.dropped == {"labels", "target"}
+    assert binder.labelled
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +158,7 @@ class Net(nn.Module):
         (NAMED, X, r"mask by name only.*dicts"),
         (NAMED, (X, Y), r"mask by name only"),
         (NAMED, {"x": X}, r"lacks mask"),
-        (NONE, (X, LABEL), r"takes 0"),
+        (NONE, (WORDS, (WORDS > 2).long()), r"2 items.*takes 1.*dicts"),  # is it a mask, or a label?
         (ONE, "text", r"a batch is a str.*inputs="),
         (ONE, 3, r"a batch is a int"),
         (ONE, None, r"a batch is a NoneType"),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spikecast import hardware, measure, presets
     from spikecast.conversion.pipeline import convert, load
     from spikecast.graph.roles import register_op
+    from spikecast.network.generate import generate
     from spikecast.network.spiking import SpikingNetwork
     from spikecast.page import build as report
 
@@ -22,6 +23,7 @@ __all__ = [
     "SpikingNetwork",
     "__version__",
     "convert",
+    "generate",
     "hardware",
     "load",
     "measure",
@@ -34,6 +36,7 @@ _MODULES = ("hardware", "measure", "presets")
 _HOMES = {
     "SpikingNetwork": ("spikecast.network.spiking", "SpikingNetwork"),
     "convert": ("spikecast.conversion.pipeline", "convert"),
+    "generate": ("spikecast.network.generate", "generate"),
     "load": ("spikecast.conversion.pipeline", "load"),
     "register_op": ("spikecast.graph.roles", "register_op"),
     "report": ("spikecast.page", "build"),

@@ -2,14 +2,16 @@
 
 A tensor is the input. A tuple or list binds to forward's required positional arguments, and one item more is the
 label; so is what follows a tuple or a dict of the inputs: ((a, b), label), ({"a": a}, label). Beside a pair the label
-must be integers: ((a, b), floats) are two arguments. A dict binds by name; what forward does not know is dropped and
-reported. `inputs=` overrides all of it.
+must be integers: ((a, b), floats) are two arguments. Where forward requires nothing, as in Hugging Face's models, its
+first argument counts as required. A dict binds by name; what forward does not know, and labels that it does not
+require, are dropped and reported. `inputs=` overrides all of it.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -17,8 +19,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from spikecast.errors import DataError, ModelError
-from spikecast.graph.calls import axis_of_batch, check_finite
-from spikecast.graph.structure import Structure, flatten, unflatten
+from spikecast.graph.calls import TENSOR, axis_of_batch, check_finite
+from spikecast.graph.program import Program
+from spikecast.graph.structure import flatten, leaf_keys, unflatten
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 InputFunction = Callable[[Any], Any]
@@ -39,11 +42,16 @@ class Binder:
         inputs: InputFunction | None = None,
         open_ended: bool = False,
         any_name: bool = False,
+        optional: bool = False,
     ) -> None:
-        """required: positional arguments that must be there; named: those given by name only; known: all names."""
+        """required: positional arguments that must be there; named: those given by name only; known: all names.
+
+        optional: it takes positional arguments, though none must be there.
+        """
         self.name, self.inputs = name, inputs
         self.required, self.required_names, self.known = list(required), list(named), set(known)
         self.open_ended, self.any_name = open_ended, any_name
+        self.need = max(len(self.required), int(optional))  # items of a batch that are no label
         self.like = like  # a weight: batches must have its device and type
         self.dropped: set[str] = set()
         self.labelled = False  # whether a label of whole numbers came along
@@ -61,17 +69,23 @@ class Binder:
             {p.name for p in parameters if p.kind in (*positional, keyword)},
             like=next(iter(model.parameters()), None),
             inputs=inputs,
+            optional=any(p.kind in positional for p in parameters),
             open_ended=any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters),
             any_name=any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters),
         )
 
     @classmethod
-    def of_call(cls, structure: Structure, like: Tensor | None, inputs: InputFunction | None = None) -> Binder:
+    def of_call(cls, program: Program, like: Tensor | None, inputs: InputFunction | None = None) -> Binder:
         """By a call that was captured: the model's Python code may be gone."""
+        structure, parameters = program.input_structure, program.parameters
         positional, named = structure["form"]["items"]
-        required = [f"argument {i}" for i in range(len(positional["items"]))]
-        names = [key for key, _ in named["items"]]
-        return cls("the model", required, [] if required else names, names, like=like, inputs=inputs)
+        count, names = len(positional["items"]), [key for key, _ in named["items"]]
+        places = [*parameters[:count], *(f"argument {i}" for i in range(len(parameters), count))]
+        places += takewhile(names.__contains__, parameters[count:])  # given by name, and may come by place too
+        kinds = structure["constants"][len(structure["constants"]) - len(keys := leaf_keys(named)) :]
+        tensors = {key[0] for key, kind in zip(keys, kinds, strict=True) if kind == TENSOR}
+        only = [name for name in names if name in tensors and name not in places]
+        return cls("the model", places, only, {*places, *names}, like=like, inputs=inputs)
 
     def bind(self, batch: Any) -> Call:
         """The call a batch stands for."""
@@ -93,7 +107,7 @@ class Binder:
     @property
     def dropped_note(self) -> str:
         """What to say of the keys that were dropped."""
-        return f"keys of the batches that forward does not take were dropped: {', '.join(sorted(self.dropped))}"
+        return f"keys of the batches that forward does not need were dropped: {', '.join(sorted(self.dropped))}"
 
     def _bind(self, batch: Any) -> Call:
         if isinstance(batch, PackedSequence):
@@ -133,7 +147,12 @@ class Binder:
         return together and (len(self.required) > 2 or _is_label(second))
 
     def _by_name(self, batch: Mapping[Any, Any]) -> dict[str, Any]:
-        found = {str(k): v for k, v in batch.items() if self.any_name or k in self.known}
+        wanted = {*self.required, *self.required_names}
+        found = {
+            str(k): v
+            for k, v in batch.items()
+            if k in wanted or (k not in TARGETS and (self.any_name or k in self.known))
+        }
         self.dropped |= {str(k) for k in batch} - set(found)
         self.labelled |= any(k in TARGETS and _is_label(v) for k, v in batch.items())
         missing = [name for name in (*self.required, *self.required_names) if name not in found]
@@ -145,16 +164,24 @@ class Binder:
         return found
 
     def _by_position(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
-        need = len(self.required)
+        need = self.need
         if self.open_ended or len(batch) == need:
             return batch
-        if len(batch) == need + 1 and need > 0:
+        if len(batch) == need + 1 and need > 0 and not self._may_be_mask(batch):
             self.labelled |= _is_label(batch[need])
             return batch[:need]
         raise DataError(
             f"a batch has {len(batch)} items, {self.name}.forward takes {need} "
-            f"({', '.join(self.required)}) and one label may follow; give inputs=function(batch)"
+            f"({', '.join(self.required)}) and one label may follow; yield dicts, or give inputs=function(batch)"
         )
+
+    def _may_be_mask(self, batch: tuple[Any, ...]) -> bool:
+        """Whether the second item may be a mask of the first: a model whose arguments are all optional may take one."""
+        first, second = batch[0], batch[1]
+        both = isinstance(first, Tensor) and isinstance(second, Tensor)
+        if self.required or not both or second.is_floating_point() or second.dim() < 2:
+            return False
+        return second.shape == first.shape and bool(((second == 0) | (second == 1)).all())
 
     def _check(self, tensors: list[Tensor]) -> None:
         for tensor in tensors:

@@ -20,6 +20,7 @@ PUBLIC = [
     "SpikingNetwork",
     "__version__",
     "convert",
+    "generate",
     "hardware",
     "load",
     "measure",

@@ -78,6 +78,7 @@ def test_wrong_usage_is_another_exit_code(cli) -> None:
     [
         ("timm", ["inspect", "timm:resnet18"], "vision"),
         ("torchvision", ["inspect", "torchvision:resnet18"], "vision"),
+        ("transformers", ["inspect", "hf:gpt2"], "transformers"),
         ("PIL", ["eval", *IMAGES], "vision"),
         ("sklearn", ["demo"], "demo"),
         ("sklearn", ["eval", "demo:cnn", "--data", "demo:digits"], "demo"),

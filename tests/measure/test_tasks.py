@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,6 +31,21 @@ def test_language_by_hand() -> None:
     other = odds.clone()
     other[0, 0] = torch.tensor([0.1, 0.8, 0.1])
     assert task.same(other.log(), odds.log()) == [(1.0, 2.0), (2.0, 2.0)]
+    loaded = SimpleNamespace(loss=None, logits=odds.log())  # what an answer's class is after loading
+    assert task.notes(loaded, torch.tensor([[0, 1], [2, -100]])) == notes
+
+
+def test_scores_called_logits() -> None:
+    """Of pixels and of classes, whatever else the answer holds."""
+    scores, classes = torch.rand(2, 3, 4, 4), torch.randint(0, 3, (2, 4, 4))
+    task = task_named("segmentation")
+    assert task.notes(SimpleNamespace(logits=scores), classes) == task.notes(scores, classes)
+    ranks, other = torch.rand(5, 3), torch.rand(5, 3)
+    labels = torch.randint(0, 3, (5,))
+    task = task_named("classification")
+    assert task.notes(SimpleNamespace(pooled=other, logits=ranks), labels) == task.notes(ranks, labels)
+    with pytest.raises(DataError, match="holds 2 tensors of scores"):
+        task.notes(SimpleNamespace(pooled=other, ranks=ranks), labels)
 
 
 @pytest.mark.parametrize(

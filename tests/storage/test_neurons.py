@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import spikecast
 from spikecast.errors import ArtifactError
 from spikecast.graph import roles
-from spikecast.storage import artifact, ops, schema
+from spikecast.storage import artifact, codec, ops, schema
 from spikecast.storage.tensors import TensorStore
 
 X = torch.rand(5, 3)
@@ -73,6 +73,15 @@ def test_large_numbers_are_saved(tmp_path: Path) -> None:
     assert torch.equal(spikecast.load(tmp_path / "net").run(X), net.run(X))
 
 
+def test_whole_numbers_beyond_64_bits_are_floats_in_a_file() -> None:
+    lowest = int(torch.finfo(torch.float32).min)
+    assert type(codec.encode(lowest)) is float
+    assert codec.encode(lowest) == lowest
+    assert codec.encode(2**63 - 1) == 2**63 - 1
+    with pytest.raises(ArtifactError, match=r"beyond 64 bits|JSON cannot"):
+        schema.decoded(schema.encoded(codec.encode((2**64 + 1,))), schema.Tuple)
+
+
 class Taught(nn.Module):
     """Has an op that the table of roles does not know."""
 
@@ -83,7 +92,8 @@ class Taught(nn.Module):
 def test_ops_that_a_user_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file names them with their roles; the process that loads decides whether it may."""
     monkeypatch.setitem(roles.ROLES, "aten.hypot", roles.Role.NONLINEAR)
-    net = converted(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), Taught(), nn.Linear(4, 2))
+    with pytest.warns(UserWarning, match=r"save\(\) will refuse it"):
+        net = converted(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), Taught(), nn.Linear(4, 2))
     with pytest.raises(ArtifactError, match=r"'aten\.hypot\.default' is not on the list"):
         net.save(tmp_path / "net")
     with monkeypatch.context() as patch:

@@ -21,6 +21,8 @@ X, Y = Ref("x"), Ref("y")
         (Node("n", "aten.add.Tensor", (X, Y, 3)), False),
         (Node("n", "aten.add.Tensor", (X, Y), {"self": X}), False),
         (Node("n", "aten.add.Tensor", (X, Y), {"beta": 3}), False),
+        (Node("n", "aten.diff.default", (X,)), True),
+        (Node("n", "aten.diff.default", (X, 1, -1, Y)), True),
         (Node("n", "aten.softmax.int", (X, 2, torch.float32)), True),
         (Node("n", "aten.softmax.int", (X, 2, -1)), False),  # torch takes it for a dtype and crashes
         (Node("n", "aten.reshape.default", (X, (Y, -1))), True),
@@ -45,3 +47,9 @@ def test_arguments_must_fit_the_op(node: Node, fits: bool) -> None:
     else:
         with pytest.raises(ArtifactError, match=f"'{node.target}' cannot take the arguments"):
             ops.check_call(node)
+
+
+@pytest.mark.parametrize("target", ["aten.empty.memory_format", "aten.empty_like.default", "aten.from_file.default"])
+def test_neither_old_memory_nor_files_are_read(target: str) -> None:
+    with pytest.raises(ArtifactError, match="is not on the list"):
+        ops.check_call(Node("n", target, (X,)))

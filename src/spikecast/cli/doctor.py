@@ -23,12 +23,14 @@ EXTRAS = {
     "report": ("matplotlib",),
     "demo": ("scikit-learn",),
     "nir": ("h5py", "nir"),
+    "transformers": ("transformers",),
 }
 USES = {
     "vision": "timm:, torchvision:, and images from files",
     "report": "--plot",
     "demo": "spikecast demo, and demo:digits",
     "nir": "spikecast export",
+    "transformers": "hf:",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence, Sized
 from itertools import chain
 from typing import Any, Literal, TypeVar, cast, overload
@@ -110,7 +111,19 @@ def convert(
     network.inputs = inputs
     if binder.dropped:
         network.add_note(binder.dropped_note)
+    _warn_of_saving(network)
     return network
+
+
+def _warn_of_saving(network: Network) -> None:
+    """Say now, not after hours of measuring, that a network cannot be saved."""
+    from spikecast.storage.artifact import why_not_savable  # and msgspec with it
+
+    reason = why_not_savable(network)
+    if reason is not None:
+        note = f"this network runs, but save() will refuse it: {reason}"
+        network.add_note(note)
+        warnings.warn(note, UserWarning, stacklevel=3)
 
 
 NetworkType = TypeVar("NetworkType", bound=Network)

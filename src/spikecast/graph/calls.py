@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from spikecast.errors import DataError
 from spikecast.graph.guards import evaluate
@@ -22,6 +23,29 @@ def call_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Te
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     constants = [TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     return tensors, {"kind": "call", "form": form, "constants": constants}
+
+
+def positional_names(model: nn.Module) -> tuple[str, ...]:
+    """The names of the arguments that forward takes by position; none where it does not say."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # no Python function
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in parameters if p.kind in kinds)
+
+
+def arranged(
+    program: Program, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """A call in the form a program was captured with, where it gives the same arguments by place or by name."""
+    names, (positional, named) = program.parameters, program.input_structure["form"]["items"]
+    count = len(positional["items"])
+    wanted = [*names[:count], *(key for key, _ in named["items"])]
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    if len(given) != len(args) + len(kwargs) or count > len(names) or given.keys() != set(wanted):
+        return args, kwargs
+    return [given[name] for name in wanted[:count]], {name: given[name] for name in wanted[count:]}
 
 
 def misfit(program: Program, tensors: Sequence[Tensor], structure: Structure) -> str | None:

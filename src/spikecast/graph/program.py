@@ -137,6 +137,8 @@ class Program:
     output_structure: Structure
     guards: tuple[Guard, ...] = ()
     batch_symbols: tuple[str, ...] = ()  # empty: the batch size is pinned
+    dropped: tuple[str, ...] = ()  # what the model answers besides: caches and losses
+    parameters: tuple[str, ...] = ()  # names of the model's positional arguments, in order
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Program:
         return dataclasses.replace(self, nodes=tuple(nodes), **changes)

@@ -52,9 +52,9 @@ ROLES: dict[str, Role] = _table(
         """,
         Role.AFFINE: """
         neg batch_norm where masked_fill embedding fill rsub ones_like full_like new_ones new_zeros new_full
-        zeros ones full empty scalar_tensor arange linspace eye
+        zeros ones full scalar_tensor arange linspace eye
         """,
-        Role.SUM: "add sub index_add scatter_add",
+        Role.SUM: "add sub index_add scatter_add diff",
         Role.PRODUCT: "mul addcmul dot",
         # With a constant factor these are synapses, as every linear layer is: see _weighted.
         Role.MATMUL: "matmul bmm mm mv baddbmm einsum addmm addbmm tensordot linear bilinear",

@@ -53,6 +53,15 @@ def _named(kind: str, cls: type, fields: dict[str, Any], leaves: list[Any]) -> S
     return {"kind": kind, "class": name, "items": [[key, _flatten(item, leaves)] for key, item in fields.items()]}
 
 
+def leaf_keys(structure: Structure) -> list[tuple[str, ...]]:
+    """The keys and field names above each leaf, the outermost first; places in a list have none."""
+    if structure["kind"] == "leaf":
+        return [()]
+    if structure["kind"] in ("list", "tuple"):
+        return [keys for item in structure["items"] for keys in leaf_keys(item)]
+    return [(str(key), *keys) for key, item in structure["items"] for keys in leaf_keys(item)]
+
+
 def unflatten(structure: Structure, leaves: list[Any]) -> Any:
     """The nested value again, from its leaves in the same order."""
     return _unflatten(structure, iter(leaves))

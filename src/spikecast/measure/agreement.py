@@ -14,6 +14,7 @@ from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.structure import flatten
 from spikecast.kernels import Encoded
 from spikecast.measure.run import bound_calls
+from spikecast.network.answers import class_scores
 from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
@@ -178,24 +179,25 @@ def agreement(
         samples += samples_in(call, network.batch_axis)
         network.analog_with(call, Neurons(comparison.note))
         out = network.run_with(call, total, lambda part, _: _Compared(part, comparison), max_batch=2**31)
-        answers.add(flatten(model(*call[0], **call[1]))[0], flatten(out)[0])
+        answers.add(model(*call[0], **call[1]), out)
     return Agreement(samples, comparison.result(), *answers.result())
 
 
 class _Answers:
-    """Sums over the answers: errors of all floating leaves, and equal classes of a single [B, C]."""
+    """Sums over the answers: errors of all floating leaves, and equal classes where there are scores."""
 
     def __init__(self, num_steps: int) -> None:
         self.error, self.power = torch.zeros(num_steps, dtype=torch.float64), 0.0
         self.same, self.rows = torch.zeros(num_steps, dtype=torch.float64), 0
 
-    def add(self, wanted: list[Any], found: list[Any]) -> None:
-        for a, b in zip(wanted, found, strict=True):
+    def add(self, wanted: Any, found: Any) -> None:
+        scores = class_scores(wanted)
+        for a, b in zip(flatten(wanted)[0], flatten(found)[0], strict=True):
             if not isinstance(a, Tensor) or not a.is_floating_point() or not isinstance(b, Tensor):
                 continue
             self.error += (b - a).double().square().flatten(1).sum(1).cpu()
             self.power += float(a.double().square().sum())
-            if len(wanted) == 1 and a.dim() == 2:
+            if len(scores) == 1 and a is scores[0]:
                 self.same += (b.argmax(-1) == a.argmax(-1)).double().sum(1).cpu()
                 self.rows += len(a)
 

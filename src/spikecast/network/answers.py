@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,21 @@ from spikecast.graph.program import Meta, Program, Ref
 from spikecast.graph.structure import Steps, flatten, unflatten
 
 Place = tuple[int | None, int]  # the batch axis of an output, and how often the batch repeats inside it
+
+
+def named_part(answer: Any, *names: str) -> Any:
+    """The first tensor that an answer holds under one of the names, as a key or an attribute; else the answer."""
+    for name in names:
+        found = answer.get(name) if isinstance(answer, Mapping) else getattr(answer, name, None)
+        if isinstance(found, Tensor):
+            return found
+    return answer
+
+
+def class_scores(answer: Any) -> list[Tensor]:
+    """The tensors that may be scores [B, C]: the one called logits, or all of that form."""
+    leaves = flatten(named_part(answer, "logits"))[0]
+    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 2]
 
 
 def unfolded(execution: Execution, out: Any, value: Any, total: int) -> Any:

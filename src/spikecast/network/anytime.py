@@ -1,13 +1,13 @@
 """Each sample leaves as soon as its answer is sure; the batch really shrinks.
 
-On class scores [B, C] a sample is sure once its largest softmax reaches the confidence and its class is the one of the
-step before. Any other answer needs `stop(previous, now) -> bool[B]`.
+On class scores [B, C], also those that an answer holds as "logits", a sample is sure once its largest softmax reaches
+the confidence and its class is the one of the step before. Any other answer needs `stop(previous, now) -> bool[B]`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from spikecast.batches import Call, samples_in
 from spikecast.errors import ConfigError, DataError
 from spikecast.graph.calls import batch_size
 from spikecast.graph.structure import flatten, unflatten
-from spikecast.network.answers import Place, batch_place, with_sizes
+from spikecast.network.answers import Place, batch_place, class_scores, with_sizes
 from spikecast.network.states import NeuronStates
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
 
 Stop = Callable[[Any, Any], Tensor]
+_NO_SCORES = "anytime knows when class scores [B, C] are sure; for another answer give stop=function(previous, now)"
 
 
 @torch.no_grad()
@@ -50,7 +51,9 @@ def anytime(
         places = [batch_place(execution, out) for out in program.outputs]
         answer = [_placed(*leaf, left, samples) for leaf in zip(answer or now, now, places, strict=True)]
         if t == 1 and stop is None:
-            _check_scores(now, samples, in_front=places[0][0] == 0)
+            scores = _scores(unflatten(program.output_structure, now), samples)
+            if next(place for leaf, place in zip(now, places, strict=True) if leaf is scores)[0] != 0:
+                raise DataError(_NO_SCORES)
         if t > 1:
             before, after = (unflatten(program.output_structure, leaves) for leaves in (previous, now))
             sure = _sure(before, after, confidence, stop, len(left))
@@ -74,22 +77,23 @@ def anytime_together(
     """The same for a network whose samples cannot leave the batch: it runs on until the last one is sure."""
     _check_confidence(confidence)
     samples = samples_in(call, network.batch_axis)
-    answer: list[Tensor] = []
+    answer: list[Tensor | None] = []
     previous: Any = None
     form: Any = None
     for t, now in network.steps(*call[0], num_steps=total, **call[1]):
         leaves, form = flatten(now)
         if t == 1 and stop is None:
-            _check_scores(leaves, samples)
-        if not all(isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == samples for leaf in leaves):
+            _scores(now, samples)
+        if not all(leaf is None or _has_samples(leaf, samples) for leaf in leaves):
             raise DataError("anytime keeps an answer for each sample, so it needs tensors [B, ...]; use steps()")
         if t == 1:
-            answer = [leaf.clone() for leaf in leaves]
-            used = torch.full((samples,), total, device=leaves[0].device)
+            answer = [None if leaf is None else leaf.clone() for leaf in leaves]
+            used = torch.full((samples,), total, device=next(leaf.device for leaf in leaves if leaf is not None))
             unsure = torch.ones_like(used, dtype=torch.bool)
         else:
             for kept, leaf in zip(answer, leaves, strict=True):
-                kept[unsure] = leaf[unsure]
+                if kept is not None:
+                    kept[unsure] = leaf[unsure]
             sure = _sure(previous, now, confidence, stop, samples) & unsure
             used[sure], unsure = t, unsure & ~sure
             if not bool(unsure.any()):
@@ -127,25 +131,24 @@ def _check_confidence(confidence: float) -> None:
         raise ConfigError(f"confidence={confidence!r} must be a number above 0 up to 1")
 
 
-def _check_scores(leaves: Sequence[Any], samples: int, *, in_front: bool = True) -> None:
-    scores = leaves[0] if len(leaves) == 1 and isinstance(leaves[0], Tensor) else None
-    if scores is None or scores.dim() != 2 or not in_front or len(scores) != samples:
-        raise DataError(
-            "anytime knows when class scores [B, C] are sure; for another answer give stop=function(previous, now)"
-        )
+def _has_samples(leaf: Any, samples: int) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dim() > 0 and len(leaf) == samples
+
+
+def _scores(answer: Any, samples: int) -> Tensor:
+    """The class scores [B, C] of an answer."""
+    found = class_scores(answer)
+    if len(found) != 1 or len(found[0]) != samples:
+        raise DataError(_NO_SCORES)
+    return found[0]
 
 
 def _sure(previous: Any, now: Any, confidence: float, stop: Stop | None, count: int) -> Tensor:
     """Which samples are sure, bool [count]."""
     if stop is None:
-        top, winner = _scores(now).softmax(1).max(1)
-        return (top >= confidence) & (winner == _scores(previous).argmax(1))
+        top, winner = _scores(now, count).softmax(1).max(1)
+        return (top >= confidence) & (winner == _scores(previous, count).argmax(1))
     sure: object = stop(previous, now)
     if not isinstance(sure, Tensor) or sure.dtype != torch.bool or sure.shape != (count,):
         raise DataError(f"stop(previous, now) must return a bool tensor of shape ({count},), one per sample")
     return sure
-
-
-def _scores(answer: Any) -> Tensor:
-    """The one tensor of an answer."""
-    return cast(Tensor, flatten(answer)[0][0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from spikecast.batches import Binder, Call, InputFunction
 from spikecast.config import Config
-from spikecast.errors import DataError
+from spikecast.errors import DataError, ModelError
 from spikecast.graph.execute.observer import Neurons, Observer
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
@@ -210,6 +211,14 @@ class Network(nn.Module, ABC):
         from spikecast.hardware.twin.twin import Twin
 
         return Twin(self.whole("a twin"), dtype)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ModelError("a network is not pickled: use snn.save(path) and spikecast.load(path), which run no code")
 
     def save(self, path: str | Path) -> None:
         """Write the network to one file that `spikecast.load` reads."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from spikecast.batches import Binder, Call, InputFunction
 from spikecast.config import Config
 from spikecast.errors import DataError, ModelError
-from spikecast.graph.calls import call_leaves, check_finite, misfit
+from spikecast.graph.calls import arranged, call_leaves, check_finite, misfit
 from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
@@ -108,7 +108,7 @@ class SpikingNetwork(Network):
         self.report = dataclasses.replace(self.report, notes=(*self.report.notes, note))
 
     def binder(self, inputs: InputFunction | None = None) -> Binder:
-        return Binder.of_call(self.plan.program.input_structure, next(self.buffers(), None), inputs or self.inputs)
+        return Binder.of_call(self.plan.program, next(self.buffers(), None), inputs or self.inputs)
 
     def allow_recapture(self, recapture: Recapture) -> None:
         """How to capture the model again for arguments the present graphs cannot take."""
@@ -204,10 +204,10 @@ class SpikingNetwork(Network):
 
     def prepare_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Plan, list[Tensor]]:
         """The plan that can take a call, and the call's tensors on our device."""
-        tensors, structure = call_leaves(args, kwargs)
-        self.check(tensors)
+        self.check(call_leaves(args, kwargs)[0])
         reasons = []
         for plan in self.plans:
+            tensors, structure = call_leaves(*arranged(plan.program, args, kwargs))
             reason = misfit(plan.program, tensors, structure)
             if reason is None:
                 return plan, tensors
@@ -225,7 +225,7 @@ class SpikingNetwork(Network):
             raise DataError(
                 f"the call changes which neurons there are ({reasons[0]}); convert with a batch of this form"
             )
-        return self.add_plan(plan), tensors
+        return self.add_plan(plan), call_leaves(args, kwargs)[0]
 
     def add_plan(self, plan: Plan) -> Plan:
         """Another graph of the same model; what it shares with the first one are the network's own weights."""

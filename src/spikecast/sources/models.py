@@ -1,4 +1,4 @@
-"""Models by name: timm:NAME, torchvision:NAME, demo:NAME, FILE.py:FACTORY, FILE.pt2.
+"""Models by name: timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, demo:NAME, FILE.py:FACTORY, FILE.pt2.
 
 Weights come from a file that runs no code. A FILE.py and a .pt2 program do run code, and are refused without trust.
 """
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError, first_line
 from spikecast.sources.demo import SIZE, demo_network
+from spikecast.sources.hub import open_hub
 from spikecast.sources.images import Preparation
 from spikecast.sources.plugin import function_in
 
@@ -69,11 +70,14 @@ def open_model(
         found = _of_demo(name, chosen)
     elif kind == "timm" and name:
         found = _of_timm(name, pretrained, chosen)
+    elif kind == "hf" and name:
+        found = _of_hub(name, pretrained, chosen, weights=weights)
     elif kind == "torchvision" and name:
         found = _of_torchvision(name, pretrained, chosen)
     else:
         raise ConfigError(
-            f"model {spec!r}: give timm:NAME, torchvision:NAME, demo:cnn, demo:vit, FILE.py:FACTORY or FILE.pt2"
+            f"model {spec!r}: give timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, demo:cnn, demo:vit, FILE.py:FACTORY "
+            "or FILE.pt2"
         )
     if weights is not None:
         load_weights(found.model, Path(weights))
@@ -143,6 +147,14 @@ def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
         squash=used["crop_mode"] == "squash",
     )
     return Loaded(model, preparation, is_random=not pretrained)
+
+
+def _of_hub(name: str, pretrained: bool, options: dict[str, Any], *, weights: Any) -> Loaded:
+    if options or weights is not None:
+        given = ", ".join([*options, *([] if weights is None else ["weights"])])
+        raise ConfigError(f"model hf:{name} has its own configuration and weights; leave {given} out")
+    found = open_hub(name, pretrained=pretrained)
+    return Loaded(found.model, found.preparation, found.task, example=found.example)
 
 
 def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from spikecast._version import __version__
 from spikecast.config import Config
-from spikecast.errors import ArtifactError, ConfigError, first_line
+from spikecast.errors import ArtifactError, ConfigError, SpikecastError, first_line
 from spikecast.graph.program import NEURON
 from spikecast.network.base import Network
 from spikecast.network.plan import Plan, Site
@@ -23,7 +23,7 @@ from spikecast.network.spiking import SpikingNetwork
 from spikecast.storage import codec, container, schema
 from spikecast.storage.files import blaming
 from spikecast.storage.schema import short
-from spikecast.storage.tensors import TensorStore, find, sealed
+from spikecast.storage.tensors import Outline, TensorStore, find, sealed
 from spikecast.theory.neuron import Neuron
 
 MAX_MATCHES = 10**6  # of overrides against site names, each of which takes its time
@@ -35,15 +35,26 @@ _THRESHOLD_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64
 def save(network: Network, path: str | os.PathLike[str]) -> None:
     """Write a network to a file; on any failure an older file of that name stays as it was."""
     store = TensorStore()
-    body: schema.Network | schema.Regions
     with blaming(f"{path} is not written", "save a network without it"):
-        if isinstance(network, RegionNetwork):
-            regions = {name: network_to_record(part, store, f"{name}/") for name, part in network.networks.items()}
-            body = schema.Regions(_plain(network.about), network.config.to_json(), regions, tuple(network.notes))
-        else:
-            body = network_to_record(network.whole("a file"), store)
-        text = document_of(body, store)
+        text = document_of(_body(network, store), store)
     container.write(path, text, store.tensors)
+
+
+def why_not_savable(network: Network) -> str | None:
+    """Why `save` would refuse a network; None where it would not. No weight is read."""
+    outline = Outline()
+    try:
+        _checked_text(_body(network, outline), outline)
+    except (SpikecastError, RecursionError) as error:
+        return first_line(error)
+    return None
+
+
+def _body(network: Network, store: TensorStore) -> schema.Network | schema.Regions:
+    if isinstance(network, SpikingNetwork):
+        return network_to_record(network, store)
+    regions = {name: network_to_record(part, store, f"{name}/") for name, part in network.networks.items()}
+    return schema.Regions(_plain(network.about), network.config.to_json(), regions, tuple(network.notes))
 
 
 def load(
@@ -74,13 +85,18 @@ def load(
 
 
 def document_of(body: schema.Network | schema.Regions, store: TensorStore) -> str:
-    """The sealed text of a document; what would be refused when it is loaded is refused now."""
+    """The sealed text of a document."""
+    return sealed(_checked_text(body, store), store.digests)
+
+
+def _checked_text(body: schema.Network | schema.Regions, store: TensorStore) -> str:
+    """The text of a document; what would be refused when it is loaded is refused now."""
     versions = {"spikecast": __version__, "torch": str(torch.__version__)}
     text = schema.encoded(schema.Document(schema.FORMAT, versions, body))
     read = schema.decoded(text, schema.Document).body
     for network in [read] if isinstance(read, schema.Network) else read.regions.values():
         _parts(network, store.tensors, _CPU)
-    return sealed(text, store.digests)
+    return text
 
 
 def network_to_record(network: SpikingNetwork, store: TensorStore, prefix: str = "") -> schema.Network:

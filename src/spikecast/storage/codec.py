@@ -30,6 +30,8 @@ _DEVICE = schema.Torch("device")
 
 def encode(value: Any) -> schema.Argument:
     """One argument as a record; None, True, 1, 1.5 and strings are themselves."""
+    if type(value) is int and value.bit_length() > 63 and float(value) == value:
+        value = float(value)  # as a mask may hold it: the lowest float32 is a whole number
     if value is None or type(value) in (bool, int, str):
         return value  # type: ignore[no-any-return]
     if type(value) is float:
@@ -114,6 +116,7 @@ def program_to_record(program: Program, store: Callable[[str, Tensor], Any]) -> 
         answer=cast(Any, program.output_structure),
         guards=tuple(map(encode, program.guards)),
         batch_symbols=tuple(program.batch_symbols),
+        parameters=tuple(program.parameters),
         registered=taught(program.nodes),
     )
 
@@ -154,6 +157,7 @@ class Reader:
             output_structure=answer,
             guards=guards,
             batch_symbols=record.batch_symbols,
+            parameters=record.parameters,
         )
 
     def _new(self, name: str, results: int | None = None) -> str:

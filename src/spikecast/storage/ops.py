@@ -36,7 +36,10 @@ _UNARY = {"size.neg", "size.int", "size.float", "size.sqrt"}
 def schema_of(target: str) -> Any:
     """The schema of an op that a saved network may hold; any other name is an error."""
     if target.count(".") != 2 or target.rpartition(".")[0] not in SAVABLE:
-        raise ArtifactError(f"the op {short(target)} is not on the list of those that a saved network may hold")
+        raise ArtifactError(
+            f"the op {short(target)} is not on the list of those that a saved network may hold; "
+            "if you trust it, spikecast.register_op(..., savable=True) puts it there"
+        )
     return _schema(target)
 
 

@@ -159,6 +159,7 @@ class Program(Record, frozen=True):
     guards: tuple[Argument, ...]
     batch_symbols: tuple[str, ...]
     registered: dict[str, Role]  # ops that a user taught
+    parameters: tuple[str, ...] = ()  # names of the model's positional arguments
 
 
 # -- a network

@@ -27,8 +27,7 @@ class TensorStore:
 
     def add(self, name: str, tensor: Tensor) -> Any:
         """Keep a tensor; the answer is what `find` takes."""
-        if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
-            raise ArtifactError(f"the tensor {name!r} is sparse, quantized or without data, which cannot be saved")
+        check_savable(name, tensor)
         packed, is_usual = _packed(tensor.detach().resolve_conj().resolve_neg())
         found, place = digest(packed), (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
         # Equal tensors of other names stay apart: whoever changes one of them does not mean the other.
@@ -42,6 +41,20 @@ class TensorStore:
             self._keys[place] = self._keys[name, found] = key
             self._kept.append(tensor)
         return key if is_usual else Strided(key, tuple(tensor.shape), tensor.stride())
+
+
+class Outline(TensorStore):
+    """Notes which tensors there are, where nothing is to be written: none is copied or summed up."""
+
+    def add(self, name: str, tensor: Tensor) -> Any:
+        check_savable(name, tensor)
+        self.tensors[name] = tensor
+        return name
+
+
+def check_savable(name: str, tensor: Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        raise ArtifactError(f"the tensor {name!r} is sparse, quantized or without data, which cannot be saved")
 
 
 def _packed(tensor: Tensor) -> tuple[Tensor, bool]:

@@ -14,6 +14,8 @@ from spikecast.graph.program import GETITEM, Meta, Node, Program, Ref, replace_r
 
 _COPIES = {"aten.clone", "aten.contiguous", "aten.alias", "aten.detach", "aten.lift_fresh_copy", "aten.lift_fresh"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default"}
+# Memory that nobody has written to: whatever it holds must not be read, least of all by a file, so it may be zeros.
+_EMPTY = {"aten.empty": "zeros", "aten.empty_like": "zeros_like", "aten.new_empty": "new_zeros"}
 _BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 
 
@@ -25,7 +27,7 @@ def clean(program: Program) -> Program:
 
 
 def _plain_ops(program: Program) -> Program:
-    """Copies become uses of the original, views become reshapes, BatchNorm has one result.
+    """Copies become uses of the original, views become reshapes, empty tensors zeros, BatchNorm has one result.
 
     A graph whose steps lie in the batch may hold tensors that cannot be viewed, so no view may rely on layout.
     """
@@ -43,6 +45,9 @@ def _plain_ops(program: Program) -> Program:
             return Ref(node.args[0].name)
         elif node.target in _VIEWS:
             return dataclasses.replace(node, target="aten.reshape.default")
+        elif node.op in _EMPTY:
+            kwargs = {name: value for name, value in node.kwargs.items() if name != "memory_format"}
+            return dataclasses.replace(node, target=f"aten.{_EMPTY[node.op]}.default", kwargs=kwargs)
         return None
 
     return Rewriter(program).run(visit)

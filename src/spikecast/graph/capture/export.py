@@ -8,6 +8,7 @@ import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,7 +18,8 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 
 from spikecast.errors import CaptureError, DataError
-from spikecast.graph.calls import axis_of_batch, call_leaves
+from spikecast.graph.calls import axis_of_batch, call_leaves, positional_names
+from spikecast.graph.capture.answer import without_state
 from spikecast.graph.capture.inplace import is_plain, twin
 from spikecast.graph.capture.refusal import refused
 from spikecast.graph.guards import Guard, from_sympy
@@ -58,7 +60,7 @@ def capture(
                 refusal = refused(model, error, prefix)
                 continue
         if program.batch_symbols or example is tensors:
-            return program
+            return replace(program, parameters=positional_names(model))
     assert refusal is not None
     raise refusal
 
@@ -108,6 +110,7 @@ class _Flat(nn.Module):
         given = iter(tensors)
         args, kwargs = unflatten(self._form, [next(given) if isinstance(x, Tensor) else x for x in self._leaves])
         leaves, self.answer.form = flatten(self.model(*args, **kwargs))
+        leaves, self.answer.dropped = without_state(leaves, self.answer.form)
         if any(isinstance(leaf, torch.SymInt) for leaf in leaves):
             raise CaptureError("the model answers a size; only with that size fixed is it a constant")
         self.answer.leaves = [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
@@ -150,6 +153,7 @@ class _Reader:
             output_structure=answer.form,
             guards=self._guards(),
             batch_symbols=self.symbols,
+            dropped=answer.dropped,
         )
 
     def _read_placeholders(self, placeholders: list[fx.Node]) -> None:

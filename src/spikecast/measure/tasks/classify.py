@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
-from spikecast.graph.structure import flatten
 from spikecast.measure.tasks import Metric
+from spikecast.network.answers import class_scores
 
 
 class Classification:
@@ -48,11 +48,7 @@ class Classification:
 
 def scores(answer: Any) -> Tensor:
     """The scores [B, C] in an answer: the only such tensor, or the one called logits."""
-    if isinstance(answer, dict) and isinstance(answer.get("logits"), Tensor):
-        answer = answer["logits"]
-    found = [
-        leaf for leaf in flatten(answer)[0] if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() == 2
-    ]
+    found = class_scores(answer)
     if len(found) != 1:
         raise DataError(
             f"an answer holds {len(found)} tensors of scores [B, C]; classification needs one, or give another task"

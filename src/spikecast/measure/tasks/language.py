@@ -12,12 +12,13 @@ from torch.nn import functional
 
 from spikecast.errors import DataError
 from spikecast.measure.tasks import Metric
+from spikecast.network.answers import named_part
 
 IGNORED = -100  # places without a token to predict, as PyTorch marks them
 
 
 class Language:
-    """Scores [B, S, V] (or a dict with them under "logits") against the tokens that come next, [B, S]."""
+    """Scores [B, S, V] (or what holds them as "logits") against the tokens that come next, [B, S]."""
 
     metrics: ClassVar = {"perplexity": Metric("", more=False), "next": Metric()}
     draws = 400
@@ -54,7 +55,7 @@ class Language:
 
 
 def _scores(answer: Any) -> Tensor:
-    found = answer.get("logits") if isinstance(answer, dict) else answer
+    found = named_part(answer, "logits")
     if not isinstance(found, Tensor) or found.dim() != 3:
-        raise DataError('language modelling needs scores [B, S, V], as a tensor or under "logits" of a dict')
+        raise DataError('language modelling needs scores [B, S, V], as a tensor or called "logits"')
     return found

@@ -12,11 +12,12 @@ from torch.nn import functional
 
 from spikecast.errors import ConfigError, DataError
 from spikecast.measure.tasks import Decode, Metric, decoded
+from spikecast.network.answers import named_part
 
 
 @dataclass(frozen=True)
 class Segmentation:
-    """Scores [B, C, H, W] (or a dict with them under "out"), or class numbers [B, H, W], against class numbers.
+    """Scores [B, C, H, W] (or what holds them as "out" or "logits"), or class numbers [B, H, W], against class numbers.
 
     decode   decode(answer) makes one of them out of what the model returns, where that is something else
     classes  how many classes count, from 0 on (all that have scores, unless given); a pixel that is given another
@@ -72,12 +73,12 @@ class Segmentation:
     def _classes(self, answer: Any, size: Sequence[int] | None) -> tuple[Tensor, int]:
         """The class of each pixel, and how many classes count."""
         made = decoded(self.decode, answer)
-        found = made.get("out") if isinstance(made, dict) else made
+        found = named_part(made, "out", "logits")
         if isinstance(found, Tensor) and found.dim() == 3 and not found.is_floating_point():
             return self._given(found, size)
         if not isinstance(found, Tensor) or found.dim() != 4:
             raise DataError(
-                'segmentation needs scores [B, C, H, W], as a tensor or under "out" of a dict, or whole numbers '
+                'segmentation needs scores [B, C, H, W], as a tensor or called "out" or "logits", or whole numbers '
                 "[B, H, W]; Segmentation(decode=...) makes them"
             )
         if size is not None and found.shape[-2:] != tuple(size):

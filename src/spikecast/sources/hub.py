@@ -1,0 +1,131 @@
+"""Models of Hugging Face: a folder with config.json and safetensors, or a name of the hub. Code there is never run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError, SpikecastError, first_line
+from spikecast.sources.images import IMAGENET_MEAN, IMAGENET_STD, Preparation
+
+TASKS = {"CausalLM": "language", "LMHeadModel": "language", "SemanticSegmentation": "segmentation"}  # by class
+INTERPOLATIONS = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+
+
+class Found(NamedTuple):
+    """A model with its weights, how its images are made ready, its task, and a call that it takes, if it reads text."""
+
+    model: nn.Module
+    preparation: Preparation
+    task: str
+    example: tuple[Tensor, ...] | None
+
+
+def open_hub(name: str, *, pretrained: bool) -> Found:
+    """The model in a folder, or on the hub where `pretrained` allows a download."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError(f'model hf:{name} needs transformers; pip install "spikecast[transformers]"') from error
+    local = Path(name).is_dir()
+    if local:
+        _check_folder(Path(name))
+    elif not pretrained:
+        raise ConfigError(f"model hf:{name}: there is no such folder; to download it from the hub, say --pretrained")
+    try:
+        raw = transformers.PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
+        cls, config = _class_of(raw, name)
+        model, said = cls.from_pretrained(
+            name,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=local,
+            attn_implementation="eager",
+            output_loading_info=True,
+        )
+        preparation = _preparation(name, raw, local=local)
+    except SpikecastError:
+        raise
+    except Exception as error:  # whatever a broken file, or the way to the hub, makes transformers raise
+        raise ModelError(f"hf:{name} could not be made ({first_line(error)})") from error
+    if said["missing_keys"]:
+        few = ", ".join(sorted(said["missing_keys"])[:2])
+        raise ModelError(f"hf:{name} lacks weights of {cls.__name__}, {few} among them; they would be random")
+    task = next((task for end, task in TASKS.items() if cls.__name__.endswith(end)), "classification")
+    return Found(model, preparation, task, _example(model))
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{folder} has no config.json; give a folder that save_pretrained wrote")
+    if not any(folder.glob("*.safetensors")):
+        raise DataError(f"{folder} has no safetensors, and no other weights are read; save the model again with them")
+    if (folder / "adapter_config.json").is_file():
+        raise DataError(f"{folder} holds an adapter; merge it into its model, and save that")
+
+
+def _class_of(raw: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    """The class of transformers' own that a configuration names, and the configuration for it."""
+    import transformers
+
+    kind, names = str(raw.get("model_type")), list(raw.get("architectures") or ["AutoModel"])
+    architecture = str(names[0])
+    cls: Any = getattr(transformers, architecture, None)
+    native = isinstance(cls, type) and (cls is transformers.AutoModel or issubclass(cls, transformers.PreTrainedModel))
+    if kind not in transformers.CONFIG_MAPPING or not native:
+        own = "it brings code of its own (auto_map), which is never run, and " if raw.get("auto_map") else ""
+        raise ModelError(
+            f"hf:{name}: {own}transformers {transformers.__version__} has no model {architecture} of type {kind}; "
+            "give one that it has"
+        )
+    if raw.get("quantization_config"):
+        raise ModelError(f"hf:{name} is quantized; give the model that it was made from")
+    return cls, transformers.CONFIG_MAPPING[kind].from_dict(_without_code(raw))
+
+
+def _without_code(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without what names code: classes of its own, and implementations that the hub may have."""
+    kept = {k: v for k, v in raw.items() if k != "auto_map" and not k.endswith("_implementation")}
+    return {k: _without_code(v) if isinstance(v, dict) else v for k, v in kept.items()}
+
+
+def _preparation(name: str, raw: Mapping[str, Any], *, local: bool) -> Preparation:
+    """How images are made ready, as preprocessor_config.json says."""
+    import transformers
+
+    try:
+        said = transformers.ImageProcessingMixin.get_image_processor_dict(name, local_files_only=local)[0]
+    except OSError:  # it has none
+        said = {}
+    scaled = said.get("size") or raw.get("image_size") or 224
+    shown = _side(said["crop_size"] if said.get("do_center_crop") and said.get("crop_size") else scaled)
+    normal = said.get("do_normalize", True)
+    return Preparation(
+        size=shown,
+        crop=min(1.0, shown / _side(scaled)),
+        mean=tuple(map(float, said.get("image_mean") or IMAGENET_MEAN)) if normal else (0.0, 0.0, 0.0),
+        std=tuple(map(float, said.get("image_std") or IMAGENET_STD)) if normal else (1.0, 1.0, 1.0),
+        interpolation=INTERPOLATIONS.get(said.get("resample", 2), "bilinear"),
+        squash=isinstance(scaled, dict) and "height" in scaled,
+    )
+
+
+def _side(size: Any) -> int:
+    """The side of a square image, in any of the forms that it is written in."""
+    if isinstance(size, dict):
+        size = size.get("height") or size.get("shortest_edge")
+    return int(size[-1] if isinstance(size, list | tuple) else size)
+
+
+def _example(model: Any) -> tuple[Tensor, ...] | None:
+    """Two short texts, for a model that reads tokens."""
+    words = getattr(model.config, "vocab_size", None)
+    if model.main_input_name != "input_ids" or not isinstance(words, int):
+        return None
+    return (torch.randint(0, words, (2, 16)),)
