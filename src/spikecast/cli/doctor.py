@@ -23,12 +23,14 @@ EXTRAS = {
     "report": ("matplotlib",),
     "demo": ("scikit-learn",),
     "nir": ("h5py", "nir"),
+    "onnx": ("onnx", "onnxscript"),
 }
 USES = {
     "vision": "timm:, torchvision:, and images from files",
     "report": "--plot",
     "demo": "spikecast demo, and demo:digits",
     "nir": "spikecast export",
+    "onnx": "onnx:FILE, and spikecast export --out FILE.onnx",
 }
 
 

@@ -42,7 +42,9 @@ def misfit(program: Program, tensors: Sequence[Tensor], structure: Structure) ->
 
 
 def check_finite(tensors: Sequence[Tensor]) -> None:
-    """Refuse an input that holds NaN or inf: it would travel through every later step."""
+    """Refuse an input that holds NaN or inf: it would travel through every later step. A trace has no values yet."""
+    if torch.compiler.is_exporting():
+        return
     for tensor in tensors:
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             kind = "NaN" if bool(torch.isnan(tensor).any()) else "inf"
@@ -52,7 +54,7 @@ def check_finite(tensors: Sequence[Tensor]) -> None:
 def batch_size(program: Program, tensors: Sequence[Tensor]) -> int | None:
     """How many samples a call holds; None where the batch size is pinned."""
     axes = ((spec.meta.batch_axis, tensor.shape) for spec, tensor in zip(program.inputs, tensors, strict=True))
-    return next((int(shape[axis]) for axis, shape in axes if axis is not None), None)
+    return next((shape[axis] for axis, shape in axes if axis is not None), None)
 
 
 def take(program: Program, tensors: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:
