@@ -188,6 +188,26 @@ def test_export(cli, home: Path, saved: Path) -> None:
     assert not (home / "plain.nir").exists()
 
 
+def test_onnx_out_and_in(cli, home: Path) -> None:
+    """A network goes out as ONNX, and a model comes in that way."""
+    onnx = pytest.importorskip("onnx", reason="ONNX needs the extra onnx")
+    pytest.importorskip("onnxscript", reason="torch writes ONNX with onnxscript, which the extra onnx brings")
+    quick = ["--data", "net.py:batches", "--trust", "-T", "1", "--burst", "1", "--calibrate", "4"]
+    done = cli("export", "net.py:net", *quick, "--out", "net.onnx", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["inputs"] == ["input_0"]
+    assert {"Conv", "GreaterOrEqual"} <= {node.op_type for node in onnx.load(str(home / "net.onnx")).graph.node}
+    assert "is for ONNX; leave it out" in cli("export", "net.py:net", "--out", "x.onnx", "--check", "sinabs").complaint
+    weight = onnx.numpy_helper.from_array(torch.ones(3, 4).numpy(), "w")
+    ends = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (("x", ["N", 4]), ("y", ["N", 3]))]
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["r"]), onnx.helper.make_node("Gemm", ["r", "w"], ["y"], transB=1)]
+    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], [weight])
+    onnx.save(onnx.helper.make_model(graph), str(home / "own.onnx"))
+    done = cli("inspect", "onnx:own.onnx", "--shape", "4", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["num_sites"] == 1
+
+
 def test_a_program_of_torch_export(cli, home: Path) -> None:
     program = torch.export.export(demo_network("cnn"), (torch.rand(2, 1, 8, 8),))
     torch.export.save(program, home / "cnn.pt2")

@@ -13,9 +13,12 @@ from spikecast.theory.firing import (
     fire_exponent,
     fire_one_hot,
     fire_thermometer,
+    floor_exponent,
     inverse_threshold,
     level_index,
     level_value,
+    nearest_exponent,
+    signed_power,
     thermometer_weights,
 )
 
@@ -78,3 +81,17 @@ def test_inverse_threshold_is_rounded_once() -> None:
 def test_unusable_threshold(bad) -> None:
     with pytest.raises(DataError, match="threshold"):
         inverse_threshold(torch.tensor([1.0, bad]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_trace_compares_and_finds_the_same_levels(dtype, monkeypatch) -> None:
+    """What torch.export is shown has no bits of floats in it; at every edge, and next to it, it says the same."""
+    edges = torch.tensor([e * 2.0**-k for e in (0.75, 1.0) for k in range(15)], dtype=dtype)
+    near = [torch.nextafter(edges, torch.full_like(edges, to)) for to in (0.0, 2.0)]
+    u = torch.cat([edges, *near, torch.tensor([0.0, 3.0, 1e30, math.inf], dtype=dtype)])
+    u = torch.cat([u, -u])
+    bits = [f(u).clamp(-14, 0) for f in (nearest_exponent, floor_exponent)]
+    powers = signed_power(bits[0].clone(), u)
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    assert [f(u).tolist() for f in (nearest_exponent, floor_exponent)] == [b.tolist() for b in bits]
+    assert torch.equal(signed_power(bits[0], u)[u != 0], powers[u != 0])  # what has no sign does not fire

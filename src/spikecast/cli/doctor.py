@@ -24,6 +24,7 @@ EXTRAS = {
     "demo": ("scikit-learn",),
     "nir": ("h5py", "nir"),
     "transformers": ("transformers",),
+    "onnx": ("onnx", "onnxscript"),
 }
 USES = {
     "vision": "timm:, torchvision:, and images from files",
@@ -31,6 +32,7 @@ USES = {
     "demo": "spikecast demo, and demo:digits",
     "nir": "spikecast export",
     "transformers": "hf:",
+    "onnx": "onnx:FILE, and spikecast export --out FILE.onnx",
 }
 
 

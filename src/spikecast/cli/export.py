@@ -18,20 +18,22 @@ from spikecast.cli.source import Source, open_source, whole
 from spikecast.errors import ConfigError
 from spikecast.network.spiking import SpikingNetwork
 
-NIR, EVENTS = (".nir",), (".npz", ".h5", ".hdf5")
+NIR, ONNX, EVENTS = (".nir",), (".onnx",), (".npz", ".h5", ".hdf5")
 
 
 @grouped
 def command(
     given: MaybeJobOptions,
-    out: Annotated[Path, typer.Option("--out", help="FILE.nir: the network; FILE.npz or FILE.h5: its events")],
+    out: Annotated[
+        Path, typer.Option("--out", help="FILE.nir or FILE.onnx: the network; FILE.npz or FILE.h5: its events")
+    ],
     settings: SettingOptions,
     output: JsonOption,
     profile: Annotated[str, typer.Option(help="of NIR: portable, composite or extended")] = "portable",
     split: Annotated[bool, typer.Option("--split", help="leave to the host what the profile cannot say")] = False,
     check: Annotated[str, typer.Option(help="compare with importers: snntorch,spikingjelly,sinabs")] = "",
 ) -> None:
-    """Write MODEL as a NIR graph, or the events of its neurons on the first batch of --data (--limit images).
+    """Write MODEL as a NIR or ONNX graph, or the events of its neurons on the first batch of --data (--limit images).
 
     A FILE.spikecast needs no --data for a graph; a model does, for its thresholds.
 
@@ -39,16 +41,24 @@ def command(
     spikecast export digits.spikecast --out digits.nir --profile extended
     spikecast export demo:cnn --data demo:digits -T 32 --coding rate --levels 1 --burst 1 --set signed=false \\
         --set firing_boundary=1.0 --out digits.nir --check snntorch,spikingjelly
+    spikecast export digits.spikecast --out digits.onnx
     spikecast export digits.spikecast --data demo:digits --limit 8 --out events.npz
     """
-    if out.suffix not in NIR + EVENTS:
-        raise ConfigError(f"--out {out}: the name must end in one of {', '.join(NIR + EVENTS)}")
+    if out.suffix not in NIR + ONNX + EVENTS:
+        raise ConfigError(f"--out {out}: the name must end in one of {', '.join(NIR + ONNX + EVENTS)}")
     importers = _importers(check, out)
     network, source, inputs = _opened(given, settings)
     if out.suffix in EVENTS:
         if inputs is None:
             raise ConfigError(f"--out {out}: events come from images; give --data")
         _write_events(network, inputs, out, settings.steps, as_json=output.as_json)
+        return
+    if out.suffix in ONNX:
+        from spikecast.hardware.onnx_file import export_onnx
+
+        written = export_onnx(network, out)
+        common.note(f"written to {out}")
+        common.show(str(written), dataclasses.asdict(written), as_json=output.as_json)
         return
     from spikecast.hardware.nir import check_nir, export_nir
 
@@ -67,7 +77,8 @@ def command(
 def _importers(check: str, out: Path) -> list[Any]:
     """The importers that were asked for, all of which are installed: known before anything is computed."""
     if check and out.suffix not in NIR:
-        raise ConfigError(f"--check {check} is for a graph, and --out {out} is for events; leave it out")
+        kind = "events" if out.suffix in EVENTS else "ONNX"
+        raise ConfigError(f"--check {check} is for a NIR graph, and --out {out} is for {kind}; leave it out")
     if not check:
         return []
     from spikecast.hardware.nir.check import installed_importer

@@ -77,7 +77,12 @@ def form(tensor: Tensor) -> str:
 
 
 def check_finite(tensors: Sequence[Tensor]) -> None:
-    """Refuse an input that is no array of real numbers, or holds NaN or inf: that would go through every later step."""
+    """Refuse an input that is no array of real numbers, or holds NaN or inf: that would go through every later step.
+
+    A trace has no values yet.
+    """
+    if torch.compiler.is_exporting():
+        return
     for tensor in tensors:
         if odd := form(tensor):
             raise DataError(f"an input is {odd}, and neurons take dense real numbers; give such a tensor")
@@ -89,7 +94,7 @@ def check_finite(tensors: Sequence[Tensor]) -> None:
 def batch_size(program: Program, tensors: Sequence[Tensor]) -> int | None:
     """How many samples a call holds; None where the batch size is pinned."""
     axes = ((spec.meta.batch_axis, tensor.shape) for spec, tensor in zip(program.inputs, tensors, strict=True))
-    return next((int(shape[axis]) for axis, shape in axes if axis is not None), None)
+    return next((shape[axis] for axis, shape in axes if axis is not None), None)
 
 
 def take(program: Program, tensors: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:

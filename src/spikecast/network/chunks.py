@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError
@@ -53,6 +54,8 @@ def run_in_chunks(
     compile: bool = False,
 ) -> list[Any]:
     """The output leaves after each step, [T, ...] each; `neurons` makes those of each piece."""
+    if network.foldable and torch.compiler.is_exporting():  # the number of samples is not known yet: all of them
+        return with_sizes(program, tensors, _folded(network, program, tensors, total, total, neurons).leaves)
     limit = _comfortable(program, tensors, total) if max_batch is None else max_batch
     if limit < 1:
         raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")

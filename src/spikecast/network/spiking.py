@@ -23,6 +23,7 @@ from spikecast.network.chunks import run_in_chunks
 from spikecast.network.plan import Plan, Site
 from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
+from spikecast.theory.gradients import no_grad
 from spikecast.theory.neuron import Neuron
 
 Recapture = Callable[[Sequence[Any], Mapping[str, Any]], Plan]
@@ -116,7 +117,7 @@ class SpikingNetwork(Network):
 
     # -- running
 
-    @torch.no_grad()
+    @no_grad
     def run_with(self, call: Call, num_steps: int, states_of: StatesOf | None = None, **limits: Any) -> Any:
         plan, tensors = self.prepare_call(*call)
         neurons = None if states_of is None else lambda execution: states_of(self, execution)
@@ -194,6 +195,7 @@ class SpikingNetwork(Network):
 
     def execution(self, program: Program, *, moving_inputs: bool = False, overwrite: bool = True) -> Execution:
         """A new run of one of its graphs; one that gradients are asked of must not overwrite values."""
+        overwrite = overwrite and not torch.compiler.is_exporting()
         return Execution(program, self.tensors_of(program), moving_inputs=moving_inputs, overwrite=overwrite)
 
     def _started(self, call: Call) -> tuple[Plan, Execution]:
@@ -212,7 +214,7 @@ class SpikingNetwork(Network):
             if reason is None:
                 return plan, tensors
             reasons.append(reason)
-        if not self._recapture:
+        if not self._recapture or torch.compiler.is_exporting():
             raise DataError(
                 f"this network cannot take the call: {reasons[0]}; give what it was converted for, "
                 "or convert the model again with a batch of this form"

@@ -1,4 +1,4 @@
-"""Models by name: timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, demo:NAME, FILE.py:FACTORY, FILE.pt2.
+"""Models by name: timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, onnx:FILE, demo:NAME, FILE.py:FACTORY, FILE.pt2.
 
 Weights come from a file that runs no code. A FILE.py and a .pt2 program do run code, and are refused without trust.
 """
@@ -74,10 +74,12 @@ def open_model(
         found = _of_hub(name, pretrained, chosen, weights=weights)
     elif kind == "torchvision" and name:
         found = _of_torchvision(name, pretrained, chosen)
+    elif kind == "onnx" and name:
+        found = _of_onnx(Path(name), chosen)
     else:
         raise ConfigError(
-            f"model {spec!r}: give timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, demo:cnn, demo:vit, FILE.py:FACTORY "
-            "or FILE.pt2"
+            f"model {spec!r}: give timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, onnx:FILE, demo:cnn, demo:vit, "
+            "FILE.py:FACTORY or FILE.pt2"
         )
     if weights is not None:
         load_weights(found.model, Path(weights))
@@ -115,6 +117,18 @@ def _of_program(path: Path, options: dict[str, Any], *, trust: bool) -> Loaded:
         module.__dict__.pop(name, None)
     example = program.example_inputs
     return Loaded(module, Preparation(), example=None if example is None else tuple(example[0]))
+
+
+def _of_onnx(path: Path, options: dict[str, Any]) -> Loaded:
+    from spikecast.sources.onnx_file import read_onnx
+
+    if options:
+        raise ConfigError(f"model onnx:{path} is as it is; leave {', '.join(options)} out")
+    model = read_onnx(path)
+    dims = next(iter(model.inputs.values()), [])
+    size = dims[2] if len(dims) == 4 else None
+    one = {"mean": (0.0,), "std": (1.0,)} if len(dims) == 4 and dims[1] == 1 else {}
+    return Loaded(model, Preparation(size=size or 224, **one))
 
 
 def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:

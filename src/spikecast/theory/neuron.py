@@ -23,6 +23,7 @@ from spikecast.config import Coding, Config
 from spikecast.errors import ConfigError, DataError
 from spikecast.theory import firing
 from spikecast.theory.coding import prediction, receive
+from spikecast.theory.gradients import no_grad
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Encoded(NamedTuple):
     leaked: Tensor | None = None
 
 
-@torch.no_grad()
+@no_grad
 def encode(
     inputs: Tensor,
     threshold: Tensor,
@@ -93,21 +94,22 @@ def encode(
     if not inputs.is_floating_point() or inputs.dim() == 0 or start < 1:
         raise DataError(f"{inputs.dtype} {tuple(inputs.shape)} from step {start}: give floats [T, ...], start >= 1")
     # halves would lose spikes: next to 1 a float16 estimate cannot move by 2**-12
-    dtype = torch.promote_types(inputs.dtype, torch.float32)
+    dtype = torch.float64 if inputs.dtype == torch.float64 else torch.float32
     scales = firing.scales_of(threshold, neuron.firing_boundary, dtype)
     estimate = inputs.new_zeros(inputs.shape[1:], dtype=dtype) if state is None else state.to(dtype)
     if estimate.shape != inputs.shape[1:]:
         raise DataError(f"state has shape {tuple(estimate.shape)}, one step of the inputs {tuple(inputs.shape[1:])}")
     leaked = None if not neuron.leak else torch.zeros_like(estimate) if leaked is None else leaked.to(dtype, copy=True)
-    estimates = inputs.new_empty(inputs.shape)
-    num_steps, *inner = inputs.shape
-    levels = inputs.new_empty((num_steps, neuron.burst, *inner), dtype=torch.int8) if want_levels else None
-    for k in range(num_steps):
+    if not len(inputs):
+        nothing = inputs.new_empty((0, neuron.burst, *estimate.shape), dtype=torch.int8)
+        return Encoded(inputs.clone(), nothing if want_levels else None, leaked)
+    estimates, levels = [], []
+    for k in range(len(inputs)):
         estimate, pulses = step(inputs[k].to(dtype), estimate, start + k, scales, neuron, leaked)
-        estimates[k] = estimate
-        if levels is not None:
-            levels[k] = firing.level_index(pulses)
-    return Encoded(estimates, levels, leaked)
+        estimates.append(estimate.to(inputs.dtype))
+        if want_levels:
+            levels.append(firing.level_index(pulses))
+    return Encoded(torch.stack(estimates), torch.stack(levels) if want_levels else None, leaked)
 
 
 def step(
@@ -143,8 +145,8 @@ def fire(potential: Tensor, predicted: Tensor, t: int, scales: firing.Scales, ne
     firing.refuse_nan(u)
     below = _space(predicted - neuron.lower, t, scales, neuron)
     above = _space(neuron.upper - predicted, t, scales, neuron)
-    pulses = potential.new_empty((neuron.burst, *potential.shape))
-    for pulse in pulses:
+    pulses = []
+    for _ in range(neuron.burst):
         exponent = firing.nearest_exponent(u).clamp_(max=0)
         negative = u < 0
         if math.isfinite(neuron.lower):
@@ -154,10 +156,11 @@ def fire(potential: Tensor, predicted: Tensor, t: int, scales: firing.Scales, ne
         silent = exponent <= -neuron.num_levels
         if not neuron.signed:
             silent |= negative
-        pulse.copy_(firing.signed_power(exponent, u).masked_fill_(silent, 0.0))
+        pulse = firing.signed_power(exponent, u).masked_fill_(silent, 0.0)
+        pulses.append(pulse)
         below, above = below + pulse, above - pulse
         u = u - pulse * (firing.EDGE / neuron.firing_boundary)
-    return pulses
+    return torch.stack(pulses)
 
 
 def _space(distance: Tensor, t: int, scales: firing.Scales, neuron: Neuron) -> Tensor:

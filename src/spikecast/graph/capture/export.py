@@ -47,7 +47,7 @@ def capture(
     tensors, structure = call_leaves(args, kwargs or {})
     if not tensors:
         raise DataError("the model was called without a tensor; give it at least one tensor input")
-    flat = _Flat(model, args, kwargs or {})
+    flat = Flat(model, args, kwargs or {})
     batch = tensors[0].shape[batch_axis] if tensors[0].dim() > batch_axis else None
     refusal: CaptureError | None = None
     for example, dims in _attempts(tensors, batch, batch_axis):
@@ -96,7 +96,7 @@ def _quiet() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
-class _Flat(nn.Module):
+class Flat(nn.Module):
     """The model with flat tensors in and out; the form of its answer is noted while it is traced."""
 
     def __init__(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -167,9 +167,9 @@ class Execution:
     def _size(self, node: Node, env: dict[str, Any]) -> int:
         source, axis = node.args[0].name, node.args[1]
         if source in env:
-            return int(env[source].shape[axis])
+            return env[source].shape[axis]
         value = self.env[source]
-        size = int(value.shape[axis])
+        size = value.shape[axis]
         return size * self.fold if self.axes.get(source) == axis % max(value.dim(), 1) else size
 
     def _track_outer(self, node: Node, env: dict[str, Any], whole: int) -> None:
@@ -191,9 +191,10 @@ class Execution:
         after, new_shape = self.axes[node.name], env[node.name].shape
         inside = shape[before] // (whole * self.outer.get(source, 1))
         sample = inside * math.prod(shape[before + 1 :])
-        inside, rest = divmod(sample, math.prod(new_shape[after + 1 :]))
-        outer, odd = divmod(new_shape[after], max(whole * inside, 1))
-        if rest or odd or not inside:
+        step = math.prod(new_shape[after + 1 :])
+        inside = sample // step
+        outer = new_shape[after] // max(whole * inside, 1)
+        if inside * step != sample or outer * whole * inside != new_shape[after] or not inside:
             raise ModelError(f"op {node.name!r} splits the batch; run step by step")
         if outer != 1:
             self.outer[node.name] = outer
