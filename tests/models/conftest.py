@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.coverage.examine import settle
 from spikecast import Config, SpikingNetwork, convert
 from spikecast.graph.structure import flatten
 from spikecast.network.report import Report
@@ -141,18 +142,4 @@ def snapshot() -> Callable[[nn.Module], dict[str, Any]]:
 @pytest.fixture
 def settled() -> Callable[..., nn.Module]:
     """A random model whose BatchNorm statistics fit its own activations, ready to be converted."""
-
-    def settle(model: nn.Module, *batches: Tensor) -> nn.Module:
-        model.eval()
-        norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-        momenta = [norm.momentum for norm in norms]
-        for norm in norms:
-            norm.train().momentum = None  # the plain mean of what it sees
-        with torch.no_grad():
-            for batch in batches if norms else ():
-                model(batch)
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-        return model.eval()
-
     return settle

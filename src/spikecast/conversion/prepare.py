@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ def prepare(
     notes = [] if reason is None else [f"runs one step at a time: {reason}"]
     if program.dropped:
         notes.append(f"left out of the answer, which holds no caches and no loss: {', '.join(program.dropped)}")
-    report = report_of(planned, program, foldable=reason is None, notes=tuple(notes))
+    report = report_of(planned, program, foldable=reason is None, notes=(*notes, *_fixed_sizes(program)))
     if strict:
         report.refuse_analog()
     network = SpikingNetwork.planned(planned, config, report, prefix)
@@ -85,6 +85,15 @@ class Part:
 def recapture_of(model: nn.Module, config: Config, network: SpikingNetwork, *, raw_inputs: bool) -> Recapture:
     """How to capture a part of a model again that a loaded network stands for."""
     return Part(model, config, network.name, raw_inputs).recapture(network.batch_axis)
+
+
+def _fixed_sizes(program: Program) -> Iterator[str]:
+    """Says of an input with more than features that only its number of samples may be another."""
+    for tensor in program.inputs:
+        others = [dim for dim in tensor.dims if dim not in program.batch_symbols]
+        if len(others) > 1 and all(isinstance(dim, int) for dim in others):
+            shape = ", ".join("any" if dim in program.batch_symbols else str(dim) for dim in tensor.dims)
+            yield f"the sizes of {tensor.name} are fixed: ({shape}); another size means another capture of the model"
 
 
 def _versions(model: nn.Module) -> list[int]:

@@ -7,6 +7,7 @@ running any code: an op is a name, looked up in torch only when it is executed.
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ SIZE_OPS: dict[str, Callable[..., Any]] = {
     "size.max": max,
     "size.min": min,
     "size.sqrt": lambda x: float(x) ** 0.5,
+    "size.ceil": math.ceil,
+    "size.floor": math.floor,
 }
 GETITEM = "getitem"
 SIZE = "aten.sym_size.int"

@@ -21,6 +21,7 @@ from spikecast.errors import CaptureError, DataError
 from spikecast.graph.calls import axis_of_batch, call_leaves, positional_names
 from spikecast.graph.capture.answer import without_state
 from spikecast.graph.capture.inplace import is_plain, twin
+from spikecast.graph.capture.limit import ShortSizes
 from spikecast.graph.capture.refusal import refused
 from spikecast.graph.guards import Guard, from_sympy
 from spikecast.graph.program import GETITEM, SIZE_OPS, Input, Meta, Node, Program, Ref
@@ -66,7 +67,10 @@ def capture(
 
 
 def _attempts(tensors: list[Tensor], batch: int | None, batch_axis: int) -> Iterator[tuple[list[Tensor], list[Any]]]:
-    """What to export, the most general first: every size free, only the batch free, nothing free."""
+    """What to export, the most general first: every size free, only the batch free, nothing free.
+
+    The first costs no more than the second where sizes are simple, and stops soon where they are not (`limit`).
+    """
     if batch:
         axes = [axis_of_batch(t, batch, batch_axis) for t in tensors]
         pairs = list(zip(tensors, axes, strict=True))
@@ -109,7 +113,9 @@ class Flat(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         given = iter(tensors)
         args, kwargs = unflatten(self._form, [next(given) if isinstance(x, Tensor) else x for x in self._leaves])
-        leaves, self.answer.form = flatten(self.model(*args, **kwargs))
+        with ShortSizes():
+            answer = self.model(*args, **kwargs)
+        leaves, self.answer.form = flatten(answer)
         leaves, self.answer.dropped = without_state(leaves, self.answer.form)
         if any(isinstance(leaf, torch.SymInt) for leaf in leaves):
             raise CaptureError("the model answers a size; only with that size fixed is it a constant")
@@ -140,6 +146,7 @@ class _Reader:
                 raise CaptureError(
                     f"the graph holds control flow ({node.target}); write it without torch.cond or loops"
                 )
+        self._refuse_unknown_sizes()
         # a model that writes to its input or its buffers has those values among the outputs, before its own
         own = [o.kind == OutputKind.USER_OUTPUT for o in self.exported.graph_signature.output_specs]
         outputs = cast(tuple[Any, ...], graph.output_node().args[0])
@@ -206,6 +213,13 @@ class _Reader:
         )
         if mutates:
             self.written[cast(fx.Node, node.args[0]).name] = node.name
+
+    def _refuse_unknown_sizes(self) -> None:
+        """A size by a function that no file may name is a constant only where the sizes of the input are fixed."""
+        unknown = {node.name: node.target for node in self.nodes if node.target.startswith("python.")}
+        for node in self.nodes:
+            if node.name not in unknown and (names := unknown.keys() & set(node.inputs)):
+                raise CaptureError(f"a size is computed by {unknown[min(names)]}; fix the sizes of the input")
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, fx.Node):

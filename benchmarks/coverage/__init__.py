@@ -1,0 +1,1 @@
+"""Which networks of timm and torchvision convert, save and load: python -m benchmarks.coverage"""

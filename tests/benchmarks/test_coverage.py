@@ -1,0 +1,70 @@
+"""What `make coverage` tries, what it keeps, and the page it writes."""
+
+from __future__ import annotations
+
+import sys
+
+import timm
+
+from benchmarks.coverage import __main__ as program
+from benchmarks.coverage.models import Case, cases
+from benchmarks.coverage.page import write_page
+
+GOOD = {"failed": "", "parameters": 5_200_000, "capture": 2.6, "early": 0.4, "late": 0.1, "same": True}
+
+
+def test_every_family_of_timm_is_tried() -> None:
+    families = {family for family in timm.list_modules() if timm.list_models(module=family)}
+    own = [case for case in cases() if case.library == "timm"]
+    assert {case.family for case in own} == families
+    assert len(own) == len(families)
+    assert all(case.name in timm.list_models(module=case.family) for case in own)
+
+
+def test_every_kind_of_torchvision_is_tried() -> None:
+    own = [case for case in cases() if case.library == "torchvision"]
+    assert {case.family for case in own} == {"classification", "segmentation", "detection", "video"}
+    assert len({case.key for case in own}) == len(own) > 100
+    assert all(bool(case.regions) == (case.family == "detection") for case in own)
+
+
+def test_page(tmp_path) -> None:
+    page = tmp_path / "supported.md"
+    page.write_text("before\n<!-- coverage -->\nold\n<!-- /coverage -->\nafter\n", encoding="utf-8")
+    own = [
+        Case("timm", family, name, (3, 96, 96)) for family, name in (("a", "a1"), ("b", "b1"), ("c", "c1"), ("d", "d1"))
+    ]
+    found = {"timm:a1": GOOD, "timm:b1": GOOD | {"late": 0.3}, "timm:c1": {"failed": "SomeError: no | such op"}}
+    write_page(page, own, found)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "3 of 4 were tried. 2 convert and come back from a file with the same bits; 1 of them halve" in text
+    assert "| a | a1 | 5.2 | 96×96 | 3 s | 0.400 | 0.100 |  |" in text
+    assert "| b | b1 | 5.2 | 96×96 | 3 s | 0.400 | 0.300 | its error does not halve |" in text
+    assert "| c | c1 | | 96×96 | | | | SomeError: no / such op |" in text
+
+
+def test_what_was_found_is_not_tried_again(tmp_path, monkeypatch, capsys) -> None:
+    asked = []
+
+    def tried(case, seconds, gigabytes):
+        asked.append(case.key)
+        return {"key": case.key, "failed": "CaptureError: why not"}
+
+    monkeypatch.setattr(program, "tried", tried)
+    for names in (["vgg11"], ["vgg11", "vgg13"]):
+        only = [f"torchvision:{name}" for name in names]
+        monkeypatch.setattr(sys, "argv", ["coverage", "--folder", str(tmp_path), "--only", *only])
+        assert program.main() == 0
+    assert asked == ["torchvision:vgg11", "torchvision:vgg13"]
+    assert list(program.results(tmp_path / "results.jsonl")) == asked
+    assert "why not" in capsys.readouterr().out
+
+
+def test_a_process_of_its_own_says_what_went_wrong() -> None:
+    unknown = program.tried(Case("timm", "none", "no_such_network", (3, 32, 32)), 60, 8)
+    assert unknown["failed"] == "RuntimeError: Unknown model (no_such_network)"
+    slow = program.tried(Case("torchvision", "classification", "resnet18", (3, 32, 32)), 1, 8)
+    assert "stopped after 1 s" in slow["failed"]
