@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -114,7 +114,7 @@ def test_a_forward_with_a_compiled_function_is_not_compiled() -> None:
             self.fast = torch.compile(torch.relu, backend=backend)
 
         def forward(self, x: Tensor) -> Tensor:
-            return cast(Tensor, self.fast(self.layers(x)))
+            return self.fast(self.layers(x))
 
     model = Net().eval()
     snn = convert(model, [X], QUICK)
