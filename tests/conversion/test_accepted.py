@@ -56,6 +56,7 @@ def in_part() -> Any:
     model = net()
     model[0] = compiled(model[0])
     model[0]._orig_mod[0].compile()  # type: ignore[index, union-attr]
+    model.compile()
     return model
 
 
@@ -97,6 +98,28 @@ def test_wrapped_models(name: str, one_process) -> None:
         (name, kind, list(own)) for name, kind, own in before
     ]
     assert all(a[2][name] is b[2][name] for a, b in zip(after, before, strict=True) for name in a[2])
+
+
+def test_a_forward_with_a_compiled_function_is_not_compiled() -> None:
+    seen = []
+
+    def backend(graph: torch.fx.GraphModule, example: Any) -> Any:
+        seen.append(graph)
+        return graph
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = net()
+            self.fast = torch.compile(torch.relu, backend=backend)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fast(self.layers(x))
+
+    model = Net().eval()
+    snn = convert(model, [X], QUICK)
+    assert seen == []
+    assert relative(snn.analog(X), net()(X).relu()) < 1e-6
 
 
 def test_names_are_those_of_the_model_inside(tmp_path) -> None:

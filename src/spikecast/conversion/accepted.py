@@ -114,10 +114,10 @@ class _Plain:
         same = all(made[n] is value for kind, made in parts.items() for n, value in vars(module)[kind].items())
         kind = type(module)
         is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__mro__)
-        if same and not is_sharded and vars(module).get("_compiled_call_impl") is None:
+        if same and not is_sharded:
             return module
         made: Any = object.__new__(kind.__bases__[1] if is_sharded else kind)  # fully_shard puts a class before its own
-        made.__dict__.update({**vars(module), **parts, "_compiled_call_impl": None})
+        made.__dict__.update({**vars(module), **parts})
         for hooks in ("_forward_hooks", "_forward_pre_hooks"):
             kept = {k: h for k, h in vars(module)[hooks].items() if not _is_of_sharding(h)}
             made.__dict__[hooks] = type(vars(module)[hooks])(kept)
