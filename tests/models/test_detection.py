@@ -143,14 +143,6 @@ def measured(model: nn.Module, batches: list[Images], config: Config, path: Any)
     return snn, list(snn.networks)
 
 
-INSIDE = {
-    "fcos_resnet50_fpn": REGIONS,
-    "retinanet_resnet50_fpn": REGIONS,
-    "ssdlite320_mobilenet_v3_large": REGIONS,
-    "fasterrcnn_mobilenet_v3_large_320_fpn": ["rpn.head", "roi_heads.box_head", "roi_heads.box_predictor"],
-}
-
-
 @pytest.mark.parametrize("steps", [1, 3])
 def test_regions_are_found(steps: int, settled, tmp_path) -> None:
     """Proposals change in number with every step: what looks at them can be spiking in one step only."""
@@ -164,3 +156,30 @@ def test_regions_are_found(steps: int, settled, tmp_path) -> None:
     assert [note.split(",")[0] for note in snn.report.notes if "size of its input" in note] == [
         f"{name}: {said}" for name in second
     ]
+
+
+BOXES = ["backbone", "rpn.head", "roi_heads.box_head", "roi_heads.box_predictor"]
+FOUND = {
+    "fcos_resnet50_fpn": REGIONS,
+    "retinanet_resnet50_fpn": REGIONS,
+    "ssdlite320_mobilenet_v3_large": REGIONS,
+    "fasterrcnn_mobilenet_v3_large_320_fpn": BOXES,
+    "maskrcnn_resnet50_fpn": [*BOXES, "roi_heads.mask_head", "roi_heads.mask_predictor"],
+    "keypointrcnn_resnet50_fpn": [*BOXES, "roi_heads.keypoint_head", "roi_heads.keypoint_predictor"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND)
+def test_regions_of_torchvision_are_found(name: str, settled, tmp_path) -> None:
+    """All that torchvision has, in one step."""
+    torch.manual_seed(0)
+    first = "box_" if "rcnn" in name else ""
+    settings = {f"{first}score_thresh": 0.0, f"{first}detections_per_img": 8}
+    sizes = {} if "ssd" in name else {"min_size": 96, "max_size": 128}  # SSDlite has one size of its own
+    made = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=3, **settings, **sizes)
+    batches = [pictures((96, 96), (96, 112))]
+    model = settled(made, *batches)
+    snn, names = measured(model, batches, Config(thresholds="quantile"), tmp_path / "net.spikecast")
+    assert names == FOUND[name]
+    assert any("100.0% of the multiply-accumulates" in note for note in snn.report.notes)
