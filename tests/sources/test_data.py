@@ -82,7 +82,12 @@ class Pair(NamedTuple):
 @pytest.mark.parametrize("form", ["pair", "dict", "tensor", "detection", "together", "named"])
 def test_somebody_elses_batches_are_cut(form: str) -> None:
     x, y = torch.arange(12.0).reshape(4, 3), torch.arange(4)
-    made = {"pair": (x, y), "dict": {"x": x, "y": y}, "tensor": x, "detection": (list(x), [{"n": n} for n in y])}
+    made: dict[str, Any] = {
+        "pair": (x, y),
+        "dict": {"x": x, "y": y},
+        "tensor": x,
+        "detection": (list(x), [{"n": n} for n in y]),
+    }
     made |= {"together": ([x, -x], y), "named": Pair((x, -x), y)}
     batches = [made[form]] * 3
     assert [samples(b) for b in Limited(batches, 9)] == [4, 4, 1]

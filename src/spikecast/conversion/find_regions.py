@@ -65,6 +65,7 @@ class _Finder:
         self.model, self.config, self.strict = model, config, strict
         self.tried: dict[str, SpikingNetwork | None] = {}  # None: no region
         self.found: dict[str, SpikingNetwork] = {}  # in the order they are called
+        self.sizes: dict[str, list[list[torch.Size]]] = {}  # of the inputs of each call of each region
 
     def search(self, call: Call) -> None:
         """One run of the forward. What was tried in an earlier one is not tried again."""
