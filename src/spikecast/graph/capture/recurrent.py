@@ -197,9 +197,10 @@ class _Opener:
                 weight_x, weight_h, *rest = weights[number * each : (number + 1) * each]
                 biases, projection = (rest[:2], rest[2:]) if has_bias else ((None, None), rest)
                 way = _Way(node, f"l{layer}{'_reverse' * backward}", cell, weight_h, biases[1], projection)
+                self.ops.at(node, way.name)
+                state = tuple(self.ops.select(part, 0, number) for part in start)
                 self.ops.at(node, f"input_{way.name}")
                 given = self.ops.linear(x, weight_x, biases[0])
-                state = tuple(self.ops.select(part, 0, number) for part in start)
                 out, state = self._way(way, given, range(length)[:: -1 if backward else 1], state, time)
                 outputs.append(out)
                 last.append(state)
