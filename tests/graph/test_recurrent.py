@@ -58,8 +58,8 @@ def one_op(kind: str, module: nn.RNNBase, x: Tensor, state: tuple[Tensor, ...]) 
     tensors = {name: value.detach() for name, value in module.named_parameters()}
     start: Any = tuple(Ref(name) for name in given if name != "x")
     both, first = module.bidirectional, module.batch_first
-    args = (Ref("x"), start if kind == "lstm" else start[0], tuple(map(Ref, tensors)), module.bias)
-    args += (module.num_layers, 0.5, False, both, first)
+    data = (Ref("x"), start if kind == "lstm" else start[0], tuple(map(Ref, tensors)))
+    args = (*data, module.bias, module.num_layers, 0.5, False, both, first)
     count = 1 + len(state)
     out = Node("it", f"aten.{kind}.input", args, {}, "layer", tuple(None for _ in range(count)))
     parts = [Node(f"part{i}", GETITEM, (Ref("it"), i), {}, "layer", None) for i in range(count)]

@@ -96,6 +96,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")  # torch's own, of the model
 @pytest.mark.parametrize("name", NETS)
 def test_report_and_meter_count_the_same_products(name: str) -> None:
     build_net, shape, by_hand = NETS[name]

@@ -19,7 +19,7 @@ from spikecast.errors import CaptureError
 from spikecast.graph.capture.clean import Rewriter, drop_dead
 from spikecast.graph.program import GETITEM, Meta, Node, Program, Ref
 
-LONGEST = 256  # places of a sequence: each adds about 20 ops, and the report, a file and a run grow with them
+LONGEST = 256  # places of a sequence: each adds some 17 ops to a layer, and capture, file and run grow with them
 
 
 def open_recurrent(program: Program) -> Program:
@@ -157,7 +157,8 @@ class _Opener:
 
     def __call__(self, node: Node) -> Ref | None:
         if node.target == GETITEM and node.args[0].name in self.results:
-            return self.results[node.args[0].name][node.args[1]]
+            result: Ref = self.results[node.args[0].name][node.args[1]]
+            return result
         if node.target in _SEQUENCES:
             self.results[node.name] = self._sequence(node, _SEQUENCES[node.target])
         elif node.target in _STEPS:
@@ -197,9 +198,10 @@ class _Opener:
                 weight_x, weight_h, *rest = weights[number * each : (number + 1) * each]
                 biases, projection = (rest[:2], rest[2:]) if has_bias else ((None, None), rest)
                 way = _Way(node, f"l{layer}{'_reverse' * backward}", cell, weight_h, biases[1], projection)
+                self.ops.at(node, way.name)
+                state = tuple(self.ops.select(part, 0, number) for part in start)
                 self.ops.at(node, f"input_{way.name}")
                 given = self.ops.linear(x, weight_x, biases[0])
-                state = tuple(self.ops.select(part, 0, number) for part in start)
                 out, state = self._way(way, given, range(length)[:: -1 if backward else 1], state, time)
                 outputs.append(out)
                 last.append(state)
