@@ -86,7 +86,10 @@ def _class_of(raw: Mapping[str, Any], name: str) -> tuple[Any, Any]:
         )
     if raw.get("quantization_config"):
         raise ModelError(f"hf:{name} is quantized; give the model that it was made from")
-    return cls, transformers.CONFIG_MAPPING[kind].from_dict(_without_code(raw))
+    # The usual form of a mixture of experts is an op of transformers' own, which no file may hold.
+    return cls, transformers.CONFIG_MAPPING[kind].from_dict(
+        _without_code(raw) | {"experts_implementation": "batched_mm"}
+    )
 
 
 def _without_code(raw: Mapping[str, Any]) -> dict[str, Any]:
