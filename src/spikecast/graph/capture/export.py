@@ -109,9 +109,9 @@ class _Flat(nn.Module):
         given = iter(tensors)
         args, kwargs = unflatten(self._form, [next(given) if isinstance(x, Tensor) else x for x in self._leaves])
         leaves, self.answer.form = flatten(self.model(*args, **kwargs))
-        leaves, self.answer.dropped = without_state(leaves, self.answer.form)
         if any(isinstance(leaf, torch.SymInt) for leaf in leaves):
             raise CaptureError("the model answers a size; only with that size fixed is it a constant")
+        leaves, self.answer.dropped = without_state(leaves, self.answer.form)
         self.answer.leaves = [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
 
