@@ -75,7 +75,9 @@ def test_code_of_others_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="has no model Evil of type gpt2"):
         open_model(changed(folder, auto_map=own, model_type="gpt2", architectures=["Evil"]))
     # where transformers has the class, that one is taken; a config cannot name an implementation to be fetched
-    spec = changed(folder, architectures=["GPT2LMHeadModel"], attn_implementation="evil/kernel")
+    spec = changed(
+        folder, architectures=["GPT2LMHeadModel"], attn_implementation="evil/a", experts_implementation="evil/b"
+    )
     assert type(open_model(spec).model) is tr.GPT2LMHeadModel
     assert not (tmp_path / "ran").exists()
 

@@ -46,7 +46,7 @@ def open_hub(name: str, *, pretrained: bool) -> Found:
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=local,
-            attn_implementation="eager",
+            attn_implementation="eager",  # whatever the configuration says: it may name one that the hub has code for
             output_loading_info=True,
         )
         preparation = _preparation(name, raw, local=local)
@@ -87,15 +87,7 @@ def _class_of(raw: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     if raw.get("quantization_config"):
         raise ModelError(f"hf:{name} is quantized; give the model that it was made from")
     # The usual form of a mixture of experts is an op of transformers' own, which no file may hold.
-    return cls, transformers.CONFIG_MAPPING[kind].from_dict(
-        _without_code(raw) | {"experts_implementation": "batched_mm"}
-    )
-
-
-def _without_code(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without what names code: classes of its own, and implementations that the hub may have."""
-    kept = {k: v for k, v in raw.items() if k != "auto_map" and not k.endswith("_implementation")}
-    return {k: _without_code(v) if isinstance(v, dict) else v for k, v in kept.items()}
+    return cls, transformers.CONFIG_MAPPING[kind].from_dict({**raw, "experts_implementation": "batched_mm"})
 
 
 def _preparation(name: str, raw: Mapping[str, Any], *, local: bool) -> Preparation:
