@@ -95,6 +95,17 @@ def test_pickles_are_never_read(folder: Path, gpt2: nn.Module) -> None:
         open_model(f"hf:{folder}")
 
 
+def test_a_pickle_beside_safetensors_is_not_read(folder: Path, gpt2: nn.Module, tmp_path: Path) -> None:
+    """Whether the configuration names it, or an index of parts."""
+    torch.save({name: value + 1 for name, value in gpt2.state_dict().items()}, folder / "adapter_model.bin")
+    found = open_model(changed(folder, transformers_weights="adapter_model.bin"))
+    assert torch.equal(found.model.get_parameter("lm_head.weight"), gpt2.get_parameter("lm_head.weight"))
+    parts = {"metadata": {}, "weight_map": dict.fromkeys(gpt2.state_dict(), "adapter_model.bin")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(parts))
+    with pytest.raises(DataError, match=r"has weights in adapter_model\.bin"):
+        open_model(f"hf:{folder}")
+
+
 def test_weights_that_are_missing_are_not_drawn(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"lacks weights of GPT2ForSequenceClassification, score\.weight"):
         open_model(changed(folder, architectures=["GPT2ForSequenceClassification"]))
