@@ -48,3 +48,20 @@ def test_convert_and_evaluate(cli, folder: str) -> None:
 
 def test_a_name_of_the_hub_is_not_downloaded_by_itself(cli) -> None:
     assert "say --pretrained" in cli("inspect", "hf:someone/tiny").complaint
+
+
+def test_images(cli, home: Path) -> None:
+    """Pairs of an image and its class, though no argument of the model is required."""
+    size: dict[str, Any] = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+    }
+    config = transformers.ViTConfig(**size, image_size=16, patch_size=8)
+    config.num_labels = 3
+    torch.manual_seed(0)
+    transformers.ViTForImageClassification(config).save_pretrained(home / "vit")
+    done = cli("eval", "hf:vit", "--data", "imagefolder:images", "-T", "2", "--thresholds", "quantile", "--json")
+    found = json.loads(done.out)
+    assert (found["task"], found["samples"], len(found["steps"]["top1"])) == ("classification", 12, 2)

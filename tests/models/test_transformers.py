@@ -95,6 +95,7 @@ OTHERS: dict[str, tuple[Any, Any, Batch]] = {
     "gemma": (tr.GemmaForCausalLM, tr.GemmaConfig(**CAUSAL, head_dim=8), text),
     "mistral": (tr.MistralForCausalLM, tr.MistralConfig(**CAUSAL), text),
     "phi": (tr.PhiForCausalLM, tr.PhiConfig(**CAUSAL), text),
+    "mixtral": (tr.MixtralForCausalLM, tr.MixtralConfig(**CAUSAL, num_local_experts=2, num_experts_per_tok=1), text),
 }
 
 
@@ -102,8 +103,10 @@ def build(name: str, attention: str = "sdpa") -> tuple[nn.Module, dict[str, Tens
     """A model and a batch by name."""
     torch.manual_seed(0)
     cls, config, batch = (MODELS | OTHERS)[name]
-    if cls is not tr.SegformerForSemanticSegmentation:  # which has but one attention
-        config = type(config)(**{**config.to_dict(), "attn_implementation": attention})
+    if name != "segformer":  # which has but one attention; the convolutions in front of DETR's have none
+        chosen = {"": attention, "backbone_config": "eager"} if name == "detr" else attention
+        how = {"attn_implementation": chosen, "experts_implementation": "batched_mm"}
+        config = type(config)(**{**config.to_dict(), **how})
     return cls(config).eval(), batch()
 
 
@@ -187,7 +190,7 @@ def test_families(name: str, attention: str, tmp_path: Path) -> None:
     snn = spikecast.convert(model, [batch], Config(num_steps=16, burst=1, thresholds="quantile"))
     assert snn.report.unknown == []
     assert snn.foldable
-    assert snn.report.spiking_share > 0.5
+    assert {row.why for row in snn.report.rows if row.macs and row.status != "spiking"} <= {"analog input"}
     exact, late = tensors(snn.analog(**batch)), tensors(snn(**batch))
     assert all(relative(exact[key], value) < 1e-4 for key, value in expected.items() if value.is_floating_point())
     main = "logits" if "logits" in expected else "last_hidden_state"
@@ -196,7 +199,8 @@ def test_families(name: str, attention: str, tmp_path: Path) -> None:
     snn.save(tmp_path / "net")
     loaded = spikecast.load(tmp_path / "net")
     assert torch.equal(tensors(loaded(**batch))[main], late[main])
-    assert torch.equal(tensors(loaded(*batch.values()))[main], late[main])
+    first, *others = batch
+    assert torch.equal(tensors(loaded(batch[first], **{key: batch[key] for key in others}))[main], late[main])
 
 
 def test_classes_are_sure_early(networks: Any) -> None:

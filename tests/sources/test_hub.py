@@ -75,7 +75,9 @@ def test_code_of_others_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="has no model Evil of type gpt2"):
         open_model(changed(folder, auto_map=own, model_type="gpt2", architectures=["Evil"]))
     # where transformers has the class, that one is taken; a config cannot name an implementation to be fetched
-    spec = changed(folder, architectures=["GPT2LMHeadModel"], attn_implementation="evil/kernel")
+    spec = changed(
+        folder, architectures=["GPT2LMHeadModel"], attn_implementation="evil/a", experts_implementation="evil/b"
+    )
     assert type(open_model(spec).model) is tr.GPT2LMHeadModel
     assert not (tmp_path / "ran").exists()
 
@@ -90,6 +92,17 @@ def test_pickles_are_never_read(folder: Path, gpt2: nn.Module) -> None:
     torch.save(gpt2.state_dict(), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
     with pytest.raises(DataError, match="has no safetensors"):
+        open_model(f"hf:{folder}")
+
+
+def test_a_pickle_beside_safetensors_is_not_read(folder: Path, gpt2: nn.Module, tmp_path: Path) -> None:
+    """Whether the configuration names it, or an index of parts."""
+    torch.save({name: value + 1 for name, value in gpt2.state_dict().items()}, folder / "adapter_model.bin")
+    found = open_model(changed(folder, transformers_weights="adapter_model.bin"))
+    assert torch.equal(found.model.get_parameter("lm_head.weight"), gpt2.get_parameter("lm_head.weight"))
+    parts = {"metadata": {}, "weight_map": dict.fromkeys(gpt2.state_dict(), "adapter_model.bin")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(parts))
+    with pytest.raises(DataError, match=r"has weights in adapter_model\.bin"):
         open_model(f"hf:{folder}")
 
 

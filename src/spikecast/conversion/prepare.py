@@ -43,14 +43,14 @@ def prepare(
     """The network of a model without its thresholds: captured, checked against the model, planned."""
     part = Part(model, config, prefix, raw_inputs)
     program, planned, reason, axis = _captured(part, call)
-    notes = [] if reason is None else [f"runs one step at a time: {reason}"]
-    if program.dropped:
-        notes.append(f"left out of the answer, which holds no caches and no loss: {', '.join(program.dropped)}")
+    notes = () if reason is None else (f"runs one step at a time: {reason}",)
     report = report_of(planned, program, foldable=reason is None, notes=(*notes, *_fixed_sizes(program)))
     if strict:
         report.refuse_analog()
     network = SpikingNetwork.planned(planned, config, report, prefix)
     network.allow_recapture(part.recapture(axis))
+    if program.dropped:
+        network.add_note(f"left out of the answer, which holds no caches and no loss: {', '.join(program.dropped)}")
     return network
 
 

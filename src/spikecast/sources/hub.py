@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ def open_hub(name: str, *, pretrained: bool) -> Found:
     elif not pretrained:
         raise ConfigError(f"model hf:{name}: there is no such folder; to download it from the hub, say --pretrained")
     try:
+        _check_parts(name, local=local)
         raw = transformers.PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
         cls, config = _class_of(raw, name)
         model, said = cls.from_pretrained(
@@ -46,7 +48,7 @@ def open_hub(name: str, *, pretrained: bool) -> Found:
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=local,
-            attn_implementation="eager",
+            attn_implementation="eager",  # whatever the configuration says: it may name one that the hub has code for
             output_loading_info=True,
         )
         preparation = _preparation(name, raw, local=local)
@@ -70,6 +72,20 @@ def _check_folder(folder: Path) -> None:
         raise DataError(f"{folder} holds an adapter; merge it into its model, and save that")
 
 
+def _check_parts(name: str, *, local: bool) -> None:
+    """Large weights lie in several files, which an index names: all must be safetensors."""
+    import transformers
+
+    try:
+        index = transformers.utils.hub.cached_file(name, "model.safetensors.index.json", local_files_only=local)
+    except OSError:  # they lie in one file
+        return
+    files = json.loads(Path(str(index)).read_text(encoding="utf-8"))["weight_map"].values()
+    other = next((file for file in files if not str(file).endswith(".safetensors")), None)
+    if other is not None:
+        raise DataError(f"hf:{name} has weights in {other}, and none but safetensors are read; save the model again")
+
+
 def _class_of(raw: Mapping[str, Any], name: str) -> tuple[Any, Any]:
     """The class of transformers' own that a configuration names, and the configuration for it."""
     import transformers
@@ -86,13 +102,10 @@ def _class_of(raw: Mapping[str, Any], name: str) -> tuple[Any, Any]:
         )
     if raw.get("quantization_config"):
         raise ModelError(f"hf:{name} is quantized; give the model that it was made from")
-    return cls, transformers.CONFIG_MAPPING[kind].from_dict(_without_code(raw))
-
-
-def _without_code(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without what names code: classes of its own, and implementations that the hub may have."""
-    kept = {k: v for k, v in raw.items() if k != "auto_map" and not k.endswith("_implementation")}
-    return {k: _without_code(v) if isinstance(v, dict) else v for k, v in kept.items()}
+    # The usual form of a mixture of experts is an op of transformers' own, which no file may hold. Weights are those of
+    # the usual name: another one in the configuration may be a pickle.
+    chosen = {**raw, "experts_implementation": "batched_mm", "transformers_weights": None}
+    return cls, transformers.CONFIG_MAPPING[kind].from_dict(chosen)
 
 
 def _preparation(name: str, raw: Mapping[str, Any], *, local: bool) -> Preparation:

@@ -116,9 +116,9 @@ class Flat(nn.Module):
         with ShortSizes():
             answer = self.model(*args, **kwargs)
         leaves, self.answer.form = flatten(answer)
-        leaves, self.answer.dropped = without_state(leaves, self.answer.form)
         if any(isinstance(leaf, torch.SymInt) for leaf in leaves):
             raise CaptureError("the model answers a size; only with that size fixed is it a constant")
+        leaves, self.answer.dropped = without_state(leaves, self.answer.form)
         self.answer.leaves = [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
 
