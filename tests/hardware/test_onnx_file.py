@@ -39,7 +39,7 @@ def test_onnxruntime_answers_as_the_network(snn, tmp_path: Path) -> None:
     for batch in (1, 7):
         x = torch.rand(batch, 2, 6, 6)
         (found,) = session.run(None, {"input_0": x.numpy()})
-        # rounding of float32: sums are in another order. A spike at its edge may fall otherwise, and none does here
+        # in another order of sums float32 rounds otherwise; no spike lies so near to an edge that it falls otherwise
         torch.testing.assert_close(torch.from_numpy(found), snn(x)["scores"], rtol=1e-5, atol=1e-6)
         assert not torch.allclose(torch.from_numpy(found), snn.run(x)["scores"][0], rtol=1e-5, atol=1e-6)
 

@@ -32,6 +32,7 @@ from importlib.machinery import PathFinder
 
 class Core:
     missing = {"PIL", "pycocotools", "timm", "torchvision", "matplotlib", "sklearn", "nir", "h5py"}
+    missing |= {"onnx", "onnxscript"}
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):

@@ -150,11 +150,13 @@ RELU = [node("Relu", ["x"], ["y"])]
         ([node("GridSample", ["x", "x"], ["y"])], {}, "ops GridSample are not read; give the model itself"),
         ([node("Relu", ["x"], ["y"], domain="mine")], {}, "op Relu of mine is not ONNX's own"),
         (RELU, {"opset": 6}, "opset 6 is too old"),
+        ([node("Add", ["x", "nothing"], ["y"])], {}, "op Add reads 'nothing', which nothing before it makes"),
+        (RELU, {"weights": {"w": np.array(["a"])}}, "constant 'w' has the type"),
     ],
 )
 def test_what_is_not_read(nodes: list[Any], settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=message) as caught:
-        read_onnx(file(tmp_path / "net.onnx", nodes, {}, **settings))
+        read_onnx(file(tmp_path / "net.onnx", nodes, **{"weights": {}, **settings}))
     assert "\n" not in str(caught.value)
 
 

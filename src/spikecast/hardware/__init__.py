@@ -1,4 +1,4 @@
-"""What hardware sees of a converted network: its circuit, signals and events on its wires, integers, NIR files."""
+"""What hardware sees of a converted network: its circuit, signals and events on wires, integers, NIR and ONNX files."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +7,7 @@ from spikecast.hardware.circuit import Circuit
 from spikecast.hardware.events import Events, load_events, record_events, stream_events
 from spikecast.hardware.integer import IntegerNetwork
 from spikecast.hardware.nir import check_nir, export_nir, load_nir
+from spikecast.hardware.onnx_file import export_onnx
 from spikecast.hardware.twin.twin import Trace, Twin, twin
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "Twin",
     "check_nir",
     "export_nir",
+    "export_onnx",
     "load_events",
     "load_nir",
     "record_events",

@@ -127,7 +127,7 @@ def _of_onnx(path: Path, options: dict[str, Any]) -> Loaded:
     model = read_onnx(path)
     dims = next(iter(model.inputs.values()), [])
     size = dims[2] if len(dims) == 4 else None
-    one = {"mean": (0.0,), "std": (1.0,)} if len(dims) == 4 and dims[1] == 1 else {}
+    one: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)} if len(dims) == 4 and dims[1] == 1 else {}
     return Loaded(model, Preparation(size=size or 224, **one))
 
 

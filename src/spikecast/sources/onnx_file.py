@@ -47,10 +47,17 @@ class OnnxModel(nn.Module):
         known = {i.name for i in graph.initializer}
         self.inputs = {i.name: _dims(i.type.tensor_type) for i in graph.input if i.name not in known}
         self.outputs = [o.name for o in graph.output]
+        made = {"", *self.constants, *self.weights, *self.inputs}
+        for step in self.steps:
+            if lacking := [name for name in step.inputs if name not in made]:
+                raise ModelError(f"op {step.op} reads {lacking[0]!r}, which nothing before it makes; export it again")
+            made.update(step.outputs)
         self.eval()
 
     def _keep(self, name: str, value: np.ndarray[Any, Any]) -> None:
         """Floats are weights. Whole numbers and single numbers are for shapes, axes and bounds."""
+        if value.dtype.kind not in "fiub":
+            raise ModelError(f"constant {name!r} has the type {value.dtype}; export with floats of 16, 32 or 64 bits")
         if value.dtype.kind != "f" or value.ndim == 0:
             self.constants[name] = value
         else:
@@ -132,7 +139,8 @@ def _array(value: Any, folder: Path) -> np.ndarray[Any, Any]:
             value.raw_data = opened.read(size)
         value.ClearField("external_data")
         value.data_location = 0
-    return numpy_helper.to_array(value)
+    array: np.ndarray[Any, Any] = numpy_helper.to_array(value)
+    return array
 
 
 def _constant(node: Any, folder: Path) -> np.ndarray[Any, Any]:

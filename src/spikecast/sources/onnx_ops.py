@@ -88,8 +88,8 @@ def gemm(at: Attributes, a: Tensor, b: Tensor, c: Any = None) -> Tensor:
     alpha, beta = at.get("alpha", 1.0), at.get("beta", 1.0)
     if alpha == 1 and beta == 1 and (c is None or (isinstance(c, Tensor) and c.dim() == 1)):
         return F.linear(a, weight, c)
-    found = F.linear(a, weight) * alpha
-    return found if c is None else found + c * beta
+    found: Tensor = F.linear(a, weight) * alpha
+    return found if c is None else found.add(c * beta)
 
 
 def batch_norm(at: Attributes, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
@@ -120,8 +120,10 @@ def sizes(x: Tensor) -> Any:
 
 def slices(at: Attributes, x: Any, *given: Any) -> Any:
     """Of a tensor or of an array; starts, ends, axes and steps are inputs, and before opset 10 attributes."""
-    named = [at.get(name) for name in ("starts", "ends", "axes", "steps")]
-    starts, ends, axes, steps = (*(whole(g) if g is not None else None for g in given), *named[len(given) :])
+    names = ("starts", "ends", "axes", "steps")
+    said: dict[str, Any] = {name: at.get(name) for name in names}
+    said |= {name: whole(value) for name, value in zip(names, given, strict=False) if value is not None}
+    starts, ends, axes, steps = said.values()
     index: list[Any] = [slice(None)] * x.ndim
     axes = axes if axes is not None else range(len(starts))
     for i, (axis, start, end) in enumerate(zip(axes, starts, ends, strict=True)):
@@ -227,7 +229,7 @@ def expand(at: Attributes, x: Tensor, shape: Any) -> Tensor:
 
 def divide(a: Any, b: Any) -> Any:
     """Whole numbers stay whole, as ONNX has it; sizes are never negative."""
-    if all(isinstance(v, Tensor) and not v.is_floating_point() for v in (a, b)):
+    if not any(v.is_floating_point() if isinstance(v, Tensor) else isinstance(v, float) for v in (a, b)):
         return torch.div(a, b, rounding_mode="trunc")
     return a / b
 
@@ -237,18 +239,19 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda at, *values: function(*values)
 
 
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "Abs": torch.abs, "Add": operator.add, "And": torch.logical_and, "Ceil": torch.ceil, "Cos": torch.cos,
+    "Div": divide, "Equal": torch.eq, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor,
+    "Greater": torch.gt, "GreaterOrEqual": torch.ge, "HardSwish": F.hardswish, "Identity": lambda x: x,
+    "Less": torch.lt, "LessOrEqual": torch.le, "Log": torch.log, "MatMul": torch.matmul, "Mish": F.mish,
+    "Mul": operator.mul, "Neg": torch.neg, "Not": torch.logical_not, "Or": torch.logical_or,
+    "PRelu": lambda x, slope: torch.where(x < 0, slope * x, x), "Pow": torch.pow, "Reciprocal": torch.reciprocal,
+    "Relu": F.relu, "Sigmoid": torch.sigmoid, "Sin": torch.sin, "Softplus": F.softplus, "Softsign": F.softsign,
+    "Sqrt": torch.sqrt, "Sub": operator.sub, "Tanh": torch.tanh, "Where": torch.where,
+}  # fmt: skip
 # How many of its first inputs are data, and the op; the inputs after them are sizes, axes or bounds. -1: all are data.
 OPS: dict[str, tuple[int, Callable[..., Any]]] = {
-    **{name: (-1, plain(f)) for name, f in {
-        "Abs": torch.abs, "Add": operator.add, "And": torch.logical_and, "Ceil": torch.ceil, "Cos": torch.cos,
-        "Div": divide, "Equal": torch.eq, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor,
-        "Greater": torch.gt, "GreaterOrEqual": torch.ge, "HardSwish": F.hardswish, "Identity": lambda x: x,
-        "Less": torch.lt, "LessOrEqual": torch.le, "Log": torch.log, "MatMul": torch.matmul, "Mish": F.mish,
-        "Mul": operator.mul, "Neg": torch.neg, "Not": torch.logical_not, "Or": torch.logical_or,
-        "PRelu": lambda x, slope: torch.where(x < 0, slope * x, x), "Pow": torch.pow, "Reciprocal": torch.reciprocal,
-        "Relu": F.relu, "Sigmoid": torch.sigmoid, "Sin": torch.sin, "Softplus": F.softplus, "Softsign": F.softsign,
-        "Sqrt": torch.sqrt, "Sub": operator.sub, "Tanh": torch.tanh, "Where": torch.where,
-    }.items()},
+    **{name: (-1, plain(f)) for name, f in ELEMENTWISE.items()},
     **{name: (1, lambda at, x, axes=None, f=f: reduce(at, x, axes, f)) for name, f in REDUCTIONS.items()},
     "AveragePool": (1, lambda at, x: pool(at, x, "mean")),
     "BatchNormalization": (-1, batch_norm),
@@ -281,13 +284,14 @@ OPS: dict[str, tuple[int, Callable[..., Any]]] = {
     "Tile": (1, lambda at, x, repeats: x.repeat(whole(repeats))),
     "Transpose": (1, lambda at, x: x.permute(at.get("perm") or list(reversed(range(x.dim()))))),
     "Unsqueeze": (1, unsqueeze),
+}
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Where": np.where, "Neg": np.negative,
+    "Div": lambda a, b: a / b if "f" in (a.dtype.kind, b.dtype.kind) else a // b, "Identity": lambda x: x,
 }  # fmt: skip
 # Ops that are worked out at once where all their inputs are arrays.
 ON_ARRAYS: dict[str, Callable[..., Any]] = {
-    **{name: plain(f) for name, f in {
-        "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Where": np.where, "Neg": np.negative,
-        "Div": lambda a, b: a / b if "f" in (a.dtype.kind, b.dtype.kind) else a // b, "Identity": lambda x: x,
-    }.items()},
+    **{name: plain(f) for name, f in ARITHMETIC.items()},
     "Cast": cast,
     "Concat": lambda at, *parts: np.concatenate(parts),
     "ConstantOfShape": lambda at, shape: np.full(shape.astype(np.int64), at["value"].item() if "value" in at else 0.0),
@@ -297,4 +301,4 @@ ON_ARRAYS: dict[str, Callable[..., Any]] = {
     "Slice": slices,
     "Squeeze": squeeze,
     "Unsqueeze": unsqueeze,
-}  # fmt: skip
+}

@@ -166,11 +166,10 @@ class Execution:
 
     def _size(self, node: Node, env: dict[str, Any]) -> int:
         source, axis = node.args[0].name, node.args[1]
-        if source in env:
-            return env[source].shape[axis]
-        value = self.env[source]
-        size = value.shape[axis]
-        return size * self.fold if self.axes.get(source) == axis % max(value.dim(), 1) else size
+        value = env[source] if source in env else self.env[source]
+        size: int = value.shape[axis]  # a symbol while torch.export traces the run
+        repeats = source not in env and self.axes.get(source) == axis % max(value.dim(), 1)
+        return size * self.fold if repeats else size
 
     def _track_outer(self, node: Node, env: dict[str, Any], whole: int) -> None:
         """Where a reshape merges the batch into a longer axis, remember how many times it repeats there.
