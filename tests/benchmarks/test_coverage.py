@@ -9,6 +9,7 @@ import timm
 from benchmarks.coverage import __main__ as program
 from benchmarks.coverage.models import Case, cases
 from benchmarks.coverage.page import write_page
+from benchmarks.coverage.process import tried
 
 GOOD = {"failed": "", "parameters": 5_200_000, "capture": 2.6, "early": 0.4, "late": 0.1, "same": True}
 
@@ -49,11 +50,11 @@ def test_page(tmp_path) -> None:
 def test_what_was_found_is_not_tried_again(tmp_path, monkeypatch, capsys) -> None:
     asked = []
 
-    def tried(case, seconds, gigabytes):
+    def note(case, seconds, gigabytes):
         asked.append(case.key)
         return {"key": case.key, "failed": "CaptureError: why not"}
 
-    monkeypatch.setattr(program, "tried", tried)
+    monkeypatch.setattr(program, "tried", note)
     for names in (["vgg11"], ["vgg11", "vgg13"]):
         only = [f"torchvision:{name}" for name in names]
         monkeypatch.setattr(sys, "argv", ["coverage", "--folder", str(tmp_path), "--only", *only])
@@ -64,7 +65,7 @@ def test_what_was_found_is_not_tried_again(tmp_path, monkeypatch, capsys) -> Non
 
 
 def test_a_process_of_its_own_says_what_went_wrong() -> None:
-    unknown = program.tried(Case("timm", "none", "no_such_network", (3, 32, 32)), 60, 8)
+    unknown = tried(Case("timm", "none", "no_such_network", (3, 32, 32)), 60, 8)
     assert unknown["failed"] == "RuntimeError: Unknown model (no_such_network)"
-    slow = program.tried(Case("torchvision", "classification", "resnet18", (3, 32, 32)), 1, 8)
+    slow = tried(Case("torchvision", "classification", "resnet18", (3, 32, 32)), 1, 8)
     assert "stopped after 1 s" in slow["failed"]
