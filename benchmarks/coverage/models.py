@@ -97,10 +97,8 @@ def _input(kind: str, name: str) -> tuple[tuple[int, ...], dict[str, Any]]:
         return (3, 84, 84) if name == "vit_h_14" else (3, SIZE, SIZE), {
             "image_size": 84 if name == "vit_h_14" else SIZE
         }
-    if name.startswith("mvit"):
-        return (3, 8, 64, 64), {"spatial_size": (64, 64), "temporal_size": 8}
     if kind == "video":
-        return (3, 16, 224, 224) if name == "s3d" else (3, 8, 64, 64), {}
+        return (3, 16, 224, 224) if name.startswith(("s3d", "mvit")) else (3, 8, 64, 64), {}
     if name in ("googlenet", "inception_v3"):
         return (3, SIZE, SIZE), {"init_weights": False}
     if name == "maxvit_t":

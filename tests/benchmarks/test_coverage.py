@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import timm
 
@@ -11,7 +12,7 @@ from benchmarks.coverage.models import Case, cases
 from benchmarks.coverage.page import write_page
 from benchmarks.coverage.process import tried
 
-GOOD = {"failed": "", "parameters": 5_200_000, "capture": 2.6, "early": 0.4, "late": 0.1, "same": True}
+GOOD: dict[str, Any] = {"failed": "", "parameters": 5_200_000, "capture": 2.6, "early": 0.4, "late": 0.1, "same": True}
 
 
 def test_every_family_of_timm_is_tried() -> None:
@@ -35,7 +36,11 @@ def test_page(tmp_path) -> None:
     own = [
         Case("timm", family, name, (3, 96, 96)) for family, name in (("a", "a1"), ("b", "b1"), ("c", "c1"), ("d", "d1"))
     ]
-    found = {"timm:a1": GOOD, "timm:b1": GOOD | {"late": 0.3}, "timm:c1": {"failed": "SomeError: no | such op"}}
+    found: dict[str, dict[str, Any]] = {
+        "timm:a1": GOOD,
+        "timm:b1": GOOD | {"late": 0.3},
+        "timm:c1": {"failed": "SomeError: no | such op"},
+    }
     write_page(page, own, found)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n")

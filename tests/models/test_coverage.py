@@ -1,4 +1,4 @@
-"""Ten of the networks of `make coverage`, of families that differ most; among them those whose sizes are long formulas."""
+"""Ten networks of `make coverage` of families that differ most; among them those whose sizes are long formulas."""
 
 from __future__ import annotations
 
