@@ -9,16 +9,16 @@ from benchmarks.coverage.models import Case, cases
 from benchmarks.coverage.page import why
 
 TEN = [
-    "timm:coat_tiny",
-    "timm:gcvit_xxtiny",
-    "timm:ghostnet_050",
-    "timm:hiera_tiny_224",
+    "timm:convnext_zepto_rms",
+    "timm:davit_tiny",
+    "timm:dla46x_c",
+    "timm:ese_vovnet19b_slim_dw",
     "timm:mobilenetv2_035",
     "timm:mobilevit_xxs",
-    "timm:pvt_v2_b0",
     "timm:starnet_s050",
+    "torchvision:fasterrcnn_mobilenet_v3_large_320_fpn",
     "torchvision:shufflenet_v2_x0_5",
-    "torchvision:ssdlite320_mobilenet_v3_large",
+    "torchvision:squeezenet1_1",
 ]
 CASES = {case.key: case for case in cases() if case.key in TEN}
 
