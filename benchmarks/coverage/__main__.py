@@ -7,19 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import resource
 import sys
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
-from benchmarks.coverage.models import Case, cases
+from benchmarks.coverage.models import cases
 from benchmarks.coverage.page import write_page
-
-PROCESSES = multiprocessing.get_context("forkserver")  # they share what takes long to import
-PROCESSES.set_forkserver_preload(["benchmarks.coverage.examine", "timm", "torchvision"])
-Record = dict[str, Any]
+from benchmarks.coverage.process import Record, tried
 
 
 def main() -> int:
@@ -61,32 +54,6 @@ def _add(path: Path, record: Record) -> None:
         file.write(json.dumps(record) + "\n")
     said = record["failed"] or f"error {record['early']:.3f} to {record['late']:.3f} in {record['seconds']:.0f} s"
     print(f"{record['key']:48s} {said}", flush=True)
-
-
-def tried(case: Case, seconds: int, gigabytes: float) -> Record:
-    """The record of one network; `failed` says why there is not more in it."""
-    ours, theirs = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=_examine, args=(theirs, case, seconds, gigabytes))
-    process.start()
-    theirs.close()
-    try:
-        found = ours.recv()
-    except EOFError:
-        found = {"failed": f"stopped after {seconds} s of the processor's time, or for want of memory"}
-    process.join()
-    return {"key": case.key, "shape": case.shape, **found}
-
-
-def _examine(answer: Connection, case: Case, seconds: int, gigabytes: float) -> None:
-    """In the process of its own: the system ends it when its time is over."""
-    from benchmarks.coverage.examine import examine
-
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_DATA, (int(gigabytes * 2**30),) * 2)
-    try:
-        answer.send({"failed": "", **examine(case)})
-    except Exception as error:  # whatever it is, it is what the table says of this network
-        answer.send({"failed": f"{type(error).__name__}: {error}".splitlines()[0]})
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ TWO_STAGES = ("backbone", "rpn.head", "roi_heads.box_head", "roi_heads.box_predi
 MASKS = ("roi_heads.mask_head", "roi_heads.mask_predictor")
 POINTS = ("roi_heads.keypoint_head", "roi_heads.keypoint_predictor")
 SIZE = 96  # of images where a network does not care
+# So deep and narrow that random weights blow errors up where the last maps have a few pixels only.
+NARROW = ("mobilenetv3_small_050", "mobilenet_v3_small", "mobilenet_v3_large")
 LARGE = ("vit_h_14", "regnet_y_128gf")  # over 600 M parameters: they come last
 
 
@@ -69,7 +71,7 @@ def cases() -> list[Case]:
 def of_timm() -> Iterator[Case]:
     with FAMILIES.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            size = int(row["size"])
+            size = 224 if row["name"] in NARROW else int(row["size"])
             settings = {"img_size": size} if row["resized"] == "yes" else {}
             yield Case("timm", row["family"], row["name"], (3, size, size), settings)
 
@@ -97,13 +99,11 @@ def _input(kind: str, name: str) -> tuple[tuple[int, ...], dict[str, Any]]:
         return (3, 84, 84) if name == "vit_h_14" else (3, SIZE, SIZE), {
             "image_size": 84 if name == "vit_h_14" else SIZE
         }
-    if name.startswith("mvit"):
-        return (3, 8, 64, 64), {"spatial_size": (64, 64), "temporal_size": 8}
     if kind == "video":
-        return (3, 16, 224, 224) if name == "s3d" else (3, 8, 64, 64), {}
+        return (3, 16, 224, 224) if name.startswith(("s3d", "mvit")) else (3, 8, 64, 64), {}
     if name in ("googlenet", "inception_v3"):
         return (3, SIZE, SIZE), {"init_weights": False}
-    if name == "maxvit_t":
+    if name == "maxvit_t" or name in NARROW:
         return (3, 224, 224), {}
     return (3, SIZE, SIZE), {"weights_backbone": None} if kind == "segmentation" else {}
 

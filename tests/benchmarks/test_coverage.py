@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import timm
 
 from benchmarks.coverage import __main__ as program
 from benchmarks.coverage.models import Case, cases
 from benchmarks.coverage.page import write_page
+from benchmarks.coverage.process import tried
 
-GOOD = {"failed": "", "parameters": 5_200_000, "capture": 2.6, "early": 0.4, "late": 0.1, "same": True}
+GOOD: dict[str, Any] = {"failed": "", "parameters": 5_200_000, "capture": 2.6, "early": 0.4, "late": 0.1, "same": True}
 
 
 def test_every_family_of_timm_is_tried() -> None:
@@ -34,7 +36,11 @@ def test_page(tmp_path) -> None:
     own = [
         Case("timm", family, name, (3, 96, 96)) for family, name in (("a", "a1"), ("b", "b1"), ("c", "c1"), ("d", "d1"))
     ]
-    found = {"timm:a1": GOOD, "timm:b1": GOOD | {"late": 0.3}, "timm:c1": {"failed": "SomeError: no | such op"}}
+    found: dict[str, dict[str, Any]] = {
+        "timm:a1": GOOD,
+        "timm:b1": GOOD | {"late": 0.3},
+        "timm:c1": {"failed": "SomeError: no | such op"},
+    }
     write_page(page, own, found)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n")
@@ -49,11 +55,11 @@ def test_page(tmp_path) -> None:
 def test_what_was_found_is_not_tried_again(tmp_path, monkeypatch, capsys) -> None:
     asked = []
 
-    def tried(case, seconds, gigabytes):
+    def note(case, seconds, gigabytes):
         asked.append(case.key)
         return {"key": case.key, "failed": "CaptureError: why not"}
 
-    monkeypatch.setattr(program, "tried", tried)
+    monkeypatch.setattr(program, "tried", note)
     for names in (["vgg11"], ["vgg11", "vgg13"]):
         only = [f"torchvision:{name}" for name in names]
         monkeypatch.setattr(sys, "argv", ["coverage", "--folder", str(tmp_path), "--only", *only])
@@ -64,7 +70,7 @@ def test_what_was_found_is_not_tried_again(tmp_path, monkeypatch, capsys) -> Non
 
 
 def test_a_process_of_its_own_says_what_went_wrong() -> None:
-    unknown = program.tried(Case("timm", "none", "no_such_network", (3, 32, 32)), 60, 8)
+    unknown = tried(Case("timm", "none", "no_such_network", (3, 32, 32)), 60, 8)
     assert unknown["failed"] == "RuntimeError: Unknown model (no_such_network)"
-    slow = program.tried(Case("torchvision", "classification", "resnet18", (3, 32, 32)), 1, 8)
+    slow = tried(Case("torchvision", "classification", "resnet18", (3, 32, 32)), 1, 8)
     assert "stopped after 1 s" in slow["failed"]

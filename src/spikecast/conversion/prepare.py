@@ -93,7 +93,7 @@ def _fixed_sizes(program: Program) -> Iterator[str]:
         others = [dim for dim in tensor.dims if dim not in program.batch_symbols]
         if len(others) > 1 and all(isinstance(dim, int) for dim in others):
             shape = ", ".join("any" if dim in program.batch_symbols else str(dim) for dim in tensor.dims)
-            yield f"the sizes of {tensor.name} are fixed: ({shape}); another size means another capture of the model"
+            yield f"the sizes of an input are fixed: ({shape}); another size means another capture of the model"
 
 
 def _versions(model: nn.Module) -> list[int]:

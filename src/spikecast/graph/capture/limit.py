@@ -28,7 +28,8 @@ class ShortSizes(TorchFunctionMode):
     ) -> Any:
         made = func(*args, **(kwargs or {}))
         if isinstance(made, Tensor):
-            longest = max((s.node.expr.count_ops() for s in made.shape if isinstance(s, torch.SymInt)), default=0)
+            sizes: list[Any] = list(made.shape)
+            longest = max((s.node.expr.count_ops() for s in sizes if isinstance(s, torch.SymInt)), default=0)
             if longest > LONGEST:
                 raise CaptureError(f"a size depends on those of the input by a formula of {longest} operations")
         return made
