@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ TWO_STAGES = ("backbone", "rpn.head", "roi_heads.box_head", "roi_heads.box_predi
 MASKS = ("roi_heads.mask_head", "roi_heads.mask_predictor")
 POINTS = ("roi_heads.keypoint_head", "roi_heads.keypoint_predictor")
 SIZE = 96  # of images where a network does not care
-# So deep and narrow that random weights blow errors up where the last maps have a few pixels only.
-NARROW = ("mobilenetv3_small_050", "mobilenet_v3_small", "mobilenet_v3_large")
+LARGER = 224
 LARGE = ("vit_h_14", "regnet_y_128gf")  # over 600 M parameters: they come last
 
 
@@ -38,6 +37,14 @@ class Case:
     @property
     def key(self) -> str:
         return f"{self.library}:{self.name}"
+
+    @property
+    def larger(self) -> Case | None:
+        """The same with larger images, where they are small."""
+        if len(self.shape) > 3 or self.regions or self.shape[-1] >= LARGER:
+            return None
+        settings = {key: LARGER if key in ("img_size", "image_size") else value for key, value in self.settings.items()}
+        return replace(self, shape=(3, LARGER, LARGER), settings=settings)
 
     def build(self) -> nn.Module:
         if self.library == "timm":
@@ -71,7 +78,7 @@ def cases() -> list[Case]:
 def of_timm() -> Iterator[Case]:
     with FAMILIES.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            size = 224 if row["name"] in NARROW else int(row["size"])
+            size = int(row["size"])
             settings = {"img_size": size} if row["resized"] == "yes" else {}
             yield Case("timm", row["family"], row["name"], (3, size, size), settings)
 
@@ -103,7 +110,7 @@ def _input(kind: str, name: str) -> tuple[tuple[int, ...], dict[str, Any]]:
         return (3, 16, 224, 224) if name.startswith(("s3d", "mvit")) else (3, 8, 64, 64), {}
     if name in ("googlenet", "inception_v3"):
         return (3, SIZE, SIZE), {"init_weights": False}
-    if name == "maxvit_t" or name in NARROW:
+    if name == "maxvit_t":
         return (3, 224, 224), {}
     return (3, SIZE, SIZE), {"weights_backbone": None} if kind == "segmentation" else {}
 

@@ -41,11 +41,15 @@ def why(record: Mapping[str, Any]) -> str:
         return str(record["failed"])
     if not record["same"]:
         return "answers otherwise out of its file"
-    return "" if record["late"] < record["early"] / 2 else "its error does not halve"
+    return "" if halves(record) else "its error does not halve"
+
+
+def halves(record: Mapping[str, Any]) -> bool:
+    return bool(record["late"] < record["early"] / 2)
 
 
 def _row(case: Case, record: Mapping[str, Any]) -> str:
-    size = "×".join(map(str, case.shape[1:]))
+    size = "×".join(map(str, record.get("shape", case.shape)[1:]))
     if record["failed"]:
         return f"| {case.family} | {case.name} | | {size} | | | | {why(record).replace('|', '/')} |"
     figures = f"{record['parameters'] / 1e6:.1f} | {size} | {record['capture']:.0f} s"

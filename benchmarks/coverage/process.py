@@ -25,7 +25,7 @@ def tried(case: Case, seconds: int, gigabytes: float) -> Record:
     except EOFError:
         found = {"failed": f"stopped after {seconds} s of the processor's time, or for want of memory"}
     process.join()
-    return {"key": case.key, "shape": case.shape, **found}
+    return {"key": case.key, **found}
 
 
 def _examine(answer: Connection, case: Case, seconds: int, gigabytes: float) -> None:
