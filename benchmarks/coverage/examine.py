@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
@@ -18,6 +18,7 @@ from benchmarks.coverage.models import Case
 from benchmarks.coverage.page import halves
 from spikecast import Config
 from spikecast.conversion import prepare
+from spikecast.graph.capture.export import capture
 from spikecast.graph.structure import flatten
 from spikecast.network.base import Network
 
@@ -45,7 +46,7 @@ def _examine(case: Case) -> dict[str, Any]:
     first, asked = images(case, SAMPLES), images(case, ASKED)
     settle(model, first)
     took: list[float] = []
-    with patch.object(prepare, "capture", _timed(prepare.capture, took)):
+    with patch.object(prepare, "capture", _timed(capture, took)):
         snn = spikecast.convert(model, [(first,)] if case.regions else [first], CONFIG, regions=case.regions or None)
     found: dict[str, Any] = {
         "shape": case.shape,
@@ -91,7 +92,7 @@ def answers(network: nn.Module, asked: Any, case: Case, steps: int) -> list[Tens
         name = next(region for region in case.regions if region.endswith("head"))
         inner = network.model if isinstance(network, Network) else network
         run = (lambda: network.run(asked, num_steps=steps)) if isinstance(network, Network) else lambda: network(asked)
-        return heard(inner.get_submodule(name), run)
+        return heard(cast(nn.Module, inner).get_submodule(name), run)
     if isinstance(network, Network):
         leaves = flatten(network.run(asked, num_steps=steps))[0]
         return [_rows([leaf[t] for leaf in leaves]) for t in range(steps)]

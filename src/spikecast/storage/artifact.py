@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -53,8 +53,9 @@ def why_not_savable(network: Network) -> str | None:
 def _body(network: Network, store: TensorStore) -> schema.Network | schema.Regions:
     if isinstance(network, SpikingNetwork):
         return network_to_record(network, store)
-    regions = {name: network_to_record(part, store, f"{name}/") for name, part in network.networks.items()}
-    return schema.Regions(_plain(network.about), network.config.to_json(), regions, tuple(network.notes))
+    parts = cast(RegionNetwork, network)
+    regions = {name: network_to_record(part, store, f"{name}/") for name, part in parts.networks.items()}
+    return schema.Regions(_plain(parts.about), parts.config.to_json(), regions, tuple(parts.notes))
 
 
 def load(
