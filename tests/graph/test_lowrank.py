@@ -76,3 +76,17 @@ def test_maps_of_different_inputs_are_not_merged() -> None:
     model = Two().eval()
     snn = convert(model, [X], Config(num_steps=2, thresholds="quantile"))
     assert sorted(ops(snn)) == ["add", "linear", "linear", "relu", "tanh"]
+
+
+def test_two_of_low_rank_are_not_merged() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = (nn.Sequential(nn.Linear(6, 1), nn.Linear(1, 6)) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.a(x) + self.b(x)
+
+    model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), Two()).eval()
+    snn = convert(model, [X], Config(num_steps=2, thresholds="quantile"))
+    assert ops(snn) == ["linear", "relu", "linear", "linear", "linear", "linear", "add"]

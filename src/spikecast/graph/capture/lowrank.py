@@ -41,9 +41,11 @@ def _merged(writer: Rewriter, node: Node) -> Ref | None:
     first, second = (_map(writer.program, part.name) for part in node.args)
     if first is None or second is None or first.source != second.source or first.weight.shape != second.weight.shape:
         return None
-    biases = [m.bias for m in (first, second) if m.bias is not None]
     ends = [writer.program.flow.by_name[part.name] for part in node.args]
-    like = next((n for n in ends if n.op == "aten.linear" and n.args[0].name == first.source), ends[0])
+    like = next((n for n in ends if n.op == "aten.linear" and n.args[0].name == first.source), None)
+    if like is None:  # two of low rank: one of full rank would compute more products than both
+        return None
+    biases = [m.bias for m in (first, second) if m.bias is not None]
     args = [Ref(first.source)]
     for kind, parts in (("weight", [first.weight, second.weight]), ("bias", biases)):
         if parts:
