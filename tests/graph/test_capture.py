@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 
@@ -288,36 +287,6 @@ def test_constants_of_another_capture_are_its_own() -> None:
     for width in (16, 8):
         y = torch.randn(2, 3, width)
         assert relative(snn.analog(y), model(y)) <= 1e-5
-
-
-class SamePadding(nn.Sequential):
-    """Convolutions whose padding follows from the size of what they get, as TensorFlow's."""
-
-    def forward(self, x):
-        for conv in self:
-            wide = [max((math.ceil(size / 2) - 1) * 2 + 3 - size, 0) for size in x.shape[-2:]]
-            x = conv(F.pad(x, (wide[1] // 2, wide[1] - wide[1] // 2, wide[0] // 2, wide[0] - wide[0] // 2))).relu()
-        return x.mean((2, 3))
-
-
-def test_sizes_by_short_formulas_are_free() -> None:
-    model = SamePadding(nn.Conv2d(3, 4, 3, stride=2)).eval()
-    program = clean(capture(model, (torch.randn(2, 3, 12, 14),)))
-    with torch.no_grad():
-        for size in ((12, 14), (20, 8)):
-            x = torch.randn(3, 3, *size)
-            assert_same(answer(program, x), model(x))
-
-
-def test_sizes_by_long_formulas_are_fixed_and_the_report_says_so() -> None:
-    model = SamePadding(*(nn.Conv2d(3, 3, 3, stride=2) for _ in range(2))).eval()
-    snn = convert(model, [torch.randn(2, 3, 24, 24)], SMALL)
-    assert snn.plan.program.inputs[0].dims[1:] == (3, 24, 24)
-    assert snn.foldable
-    assert any("fixed: (any, 3, 24, 24)" in note for note in snn.report.notes)
-    for size in ((24, 24), (31, 17)):
-        x = torch.randn(3, 3, *size)
-        assert relative(snn.analog(x), model(x)) <= 1e-5
 
 
 class Pinned(nn.Module):
