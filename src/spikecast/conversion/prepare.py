@@ -152,7 +152,7 @@ def _own_answer(model: nn.Module, call: Call) -> Any:
     args, kwargs = unflatten(form, [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves])
     state = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
-        with refusing_packed():
+        with refusing_packed(model):
             return model(*args, **kwargs)
     except CaptureError:
         raise

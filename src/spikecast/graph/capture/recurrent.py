@@ -29,8 +29,11 @@ def open_recurrent(program: Program) -> Program:
 
 
 @contextmanager
-def refusing_packed() -> Iterator[None]:
+def refusing_packed(model: nn.Module) -> Iterator[None]:
     """While a model runs, refuse a packed sequence: how many samples it holds differs from place to place."""
+    if not any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        yield
+        return
 
     def look(module: nn.Module, args: Any) -> None:
         if any(isinstance(argument, PackedSequence) for argument in args):
