@@ -17,13 +17,12 @@ from spikecast.config import Config
 from spikecast.conversion.prepare import prepare
 from spikecast.errors import CaptureError, ModelError, SpikecastError, StrictError
 from spikecast.graph.calls import call_leaves
-from spikecast.graph.program import Ref
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork, shadow, submodule
 from spikecast.network.spiking import SpikingNetwork
 
-_PLAIN = (Ref, Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, Enum)
+_PLAIN = (Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, Enum)
 
 
 @torch.no_grad()
@@ -104,7 +103,7 @@ class _Finder:
             raise
         except SpikecastError:
             return
-        if not _is_plain(network.plan.program.outputs):
+        if network.plan.program.dropped:  # the model around it may read what is left out of the answer
             return
         if any(row.macs for row in network.report.rows):
             self.tried[name] = network
