@@ -149,7 +149,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--settings", nargs="+", default=SETTINGS, help='also "ours, burst=2 num_levels=6" and the like'
     )
-    parser.add_argument("--folder", type=Path, default=Path("out/fronts"))
+    parser.add_argument("--folder", type=Path, default=Path("out/results"))
     parser.add_argument("--samples", type=int, help="more or fewer than usual; take a --folder of their own")
     parser.add_argument("--unseen", action="store_true", help="calibrate on the first half of val")
     parser.add_argument("--list", action="store_true")

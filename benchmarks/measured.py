@@ -48,6 +48,8 @@ def points(folder: Path) -> tuple[list[Point], list[Note]]:
     found, ann = [], []
     for file in sorted(folder.glob("*.json")):
         data = json.loads(file.read_text())
+        if not isinstance(data["energy"], dict):
+            raise SystemExit(f"{file} is of an older form, with one list of costs; measure again, in another --folder")
         ann = data["ann"]
         steps = zip(data["slots"], data["notes"], zip(*data["energy"].values(), strict=True), strict=True)
         found += [

@@ -52,8 +52,8 @@ class ModelOptions(WeightOptions):
         str,
         typer.Argument(
             metavar="MODEL",
-            help="timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, demo:cnn, demo:vit, FILE.py:FACTORY, FILE.pt2 or "
-            "FILE.spikecast",
+            help="timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, onnx:FILE, demo:cnn, demo:vit, FILE.py:FACTORY, "
+            "FILE.pt2 or FILE.spikecast",
         ),
     ]
     of: Annotated[
