@@ -12,6 +12,7 @@ from torch import nn
 from spikecast import Config, convert, measure
 from spikecast.batches import Binder, Call, calls, first_samples, joined, one_sample, samples_in
 from spikecast.errors import DataError
+from spikecast.graph.calls import axis_of_batch
 
 X, Y, LABEL = torch.randn(4, 3), torch.randn(4, 2), torch.tensor([0, 1, 0, 1])
 
@@ -326,3 +327,8 @@ def test_joules_of_one_sample_wherever_the_batch_is(batch_first) -> None:
     found = measure.energy(snn, [x])
     assert found.tally.samples == 2
     assert found.ann == pytest.approx(4.6e-12 * found.macs / 2)
+
+
+def test_the_second_of_three_axes_holds_a_batch_unless_it_is_a_mask() -> None:
+    assert axis_of_batch(torch.zeros(2, 8, 5), 8, 0) == 1  # states of an LSTM
+    assert axis_of_batch(torch.zeros(2, 8, 8), 8, 0) is None  # which of eight places sees which, for two heads

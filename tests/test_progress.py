@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from spikecast import Config, convert, distributed, measure, progress
 from spikecast.errors import ConfigError
@@ -168,3 +169,13 @@ def test_what_is_no_listener() -> None:
         ConfigError, match=r"progress='yes' must be True, False or a function of \(stage, done, total\)"
     ):
         convert(net(), BATCHES, progress=cast(Any, "yes"))
+
+
+def test_a_stream_has_no_length() -> None:
+    class Stream(IterableDataset[torch.Tensor]):
+        def __iter__(self) -> Any:
+            return iter(torch.randn(8, 6))
+
+    heard = told(DataLoader(Stream(), batch_size=4), thresholds="quantile")
+    assert ("calibrate", 0, None) in heard
+    assert heard[-1] == ("calibrate", 2, 2)

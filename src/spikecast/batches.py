@@ -179,7 +179,7 @@ class Binder:
         """Whether the second item may be a mask of the first: a model whose arguments are all optional may take one."""
         first, second = batch[0], batch[1]
         both = isinstance(first, Tensor) and isinstance(second, Tensor)
-        if self.required or not both or second.is_floating_point() or second.dim() < 2:
+        if self.required or not both or second.dim() < 2:
             return False
         return second.shape == first.shape and bool(((second == 0) | (second == 1)).all())
 

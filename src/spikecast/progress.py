@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,9 +35,17 @@ def tell(stage: str, done: int, total: int | None = None) -> None:
         listener(stage, done, total)
 
 
+def length(items: Iterable[Any]) -> int | None:
+    """How many there are, where that is known; a DataLoader of a stream has a length to ask for, and none to give."""
+    try:
+        return len(items)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def counted(items: Iterable[Item], stage: str, total: int | None = None) -> Iterator[Item]:
     """The items of a stage, told one by one as they are done; how many there are is asked of them, if not given."""
-    total, done = len(items) if total is None and isinstance(items, Sized) else total, 0
+    total, done = length(items) if total is None else total, 0
     tell(stage, 0, total)
     for done, item in enumerate(items, 1):
         yield item

@@ -169,6 +169,33 @@ def test_parts_whose_attributes_are_read() -> None:
         assert relative(network.run(X, num_steps=64)[-1], network.analog(X)) < 0.02
 
 
+@pytest.mark.parametrize("look", [lambda m: m.width, lambda m: len(m.body), lambda m: m.body[0] is not None])
+def test_parts_that_are_looked_at_in_other_ways(look: Callable[[Any], Any]) -> None:
+    class Looking(Net):
+        @property
+        def width(self) -> int:
+            return self.body.width  # type: ignore[union-attr, return-value]
+
+    def looked(m: Any, x: Tensor) -> Tensor:
+        return m.body(x) * (1.0 if float(x.sum()) > -1e9 and look(m) else 2.0)
+
+    model = Looking(looked, body=nn.Sequential(mlp(6, 8), mlp(8, 4)))
+    model.body.width = 6  # type: ignore[union-attr]
+    assert list(found(model).networks) == ["body.0", "body.1"]
+
+
+def test_a_forward_that_writes_to_its_input() -> None:
+    def written(m: Any, x: Tensor) -> Tensor:
+        return m.body(x.sub_(1.0)) * (1.0 if float(x.sum()) > -1e9 else 2.0)
+
+    x = X.clone()
+    model = Net(written, body=mlp(6, 8, 4))
+    network = found(model, x)
+    last = network.run(x, num_steps=64)[-1]
+    assert torch.equal(x, X)
+    assert relative(last, model(X.clone()).detach()) < 0.02
+
+
 def test_a_later_call_that_cannot_be_captured() -> None:
     """The part takes another way at its second call, so its own parts are taken."""
 

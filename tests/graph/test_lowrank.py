@@ -90,3 +90,10 @@ def test_two_of_low_rank_are_not_merged() -> None:
     model = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), Two()).eval()
     snn = convert(model, [X], Config(num_steps=2, thresholds="quantile"))
     assert ops(snn) == ["linear", "relu", "linear", "linear", "linear", "linear", "add"]
+
+
+def test_one_adapted_layer_after_another() -> None:
+    model = nn.Sequential(Adapted(nn.Linear(6, 6)), Adapted(nn.Linear(6, 6)), nn.ReLU(), nn.Linear(6, 3)).eval()
+    snn = convert(model, [X], Config(num_steps=2, thresholds="quantile"))
+    assert ops(snn) == ["linear", "linear", "relu", "linear"]
+    assert relative(snn.analog(X), model(X)) < 1e-6

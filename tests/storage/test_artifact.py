@@ -311,7 +311,7 @@ def test_device(saved: Path) -> None:
 
 def test_model_is_for_regions(saved: Path) -> None:
     with pytest.raises(ArtifactError, match="needs no model; leave model= out"):
-        spikecast.load(saved, model=Residual())
+        spikecast.load(saved, model=Residual().eval())
 
 
 def test_other_safetensors_files(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def _refuse_code(model: nn.Module) -> None:
         place = kind.__module__
         ops = module.graph.nodes if isinstance(module, fx.GraphModule) else ()
         is_quantised = place.startswith(_QUANTISED) and not place.startswith(_FLOAT)
-        if is_quantised or any("quantize" in str(node.target) for node in ops):
+        if is_quantised or any(node.op == "call_function" and "quantize" in str(node.target) for node in ops):
             raise ModelError(
                 f"{where} is quantised, or prepared for it ({place.removesuffix('.modules')}.{kind.__name__}), and "
                 "spikes want float weights; convert the float model it was made from"
@@ -70,7 +70,7 @@ def _refuse_code(model: nn.Module) -> None:
 
 def _refuse_weights(model: nn.Module) -> None:
     for name, weight in (*model.named_parameters(), *model.named_buffers()):
-        odd = form(weight)
+        odd = "quantised" if type(weight.data).__module__.startswith("torchao.") else form(weight)
         if odd and not (odd == "complex" and not isinstance(weight, nn.Parameter)):
             remedy = "convert the float model it was made from" if odd == "quantised" else "give such a weight"
             raise ModelError(f"weight {name!r} is {odd}, and spikes are weighed by dense real numbers; {remedy}")
@@ -118,6 +118,7 @@ class _Plain:
             return module
         made: Any = object.__new__(kind.__bases__[1] if is_sharded else kind)  # fully_shard puts a class before its own
         made.__dict__.update({**vars(module), **parts})
+        made.__dict__.pop("_compiled_call_impl", None)  # bound to the module it was made of
         for hooks in ("_forward_hooks", "_forward_pre_hooks"):
             kept = {k: h for k, h in vars(module)[hooks].items() if not _is_of_sharding(h)}
             made.__dict__[hooks] = type(vars(module)[hooks])(kept)

@@ -16,7 +16,7 @@ from spikecast.batches import Call
 from spikecast.config import Config
 from spikecast.conversion.prepare import prepare
 from spikecast.errors import CaptureError, ModelError, SpikecastError, StrictError
-from spikecast.graph.calls import call_leaves
+from spikecast.graph.calls import call_leaves, cloned
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork, shadow, submodule
@@ -79,7 +79,8 @@ class _Finder:
             watched.get_submodule(name).register_forward_pre_hook(hook, with_kwargs=True)
         for name, hook in (after or {}).items():
             watched.get_submodule(name).register_forward_hook(hook)
-        watched(*copy.copy(call[0]), **call[1])
+        args, kwargs = cloned(call)
+        watched(*args, **kwargs)
 
     def _called(self, name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         part = submodule(self.model, name)
@@ -114,10 +115,11 @@ class _Finder:
         """Whether the model runs with the captured networks in place; one that hinders it is no region."""
         stand_ins = {name: _StandIn(network) for name, network in self.found.items()}
         try:
-            shadow(self.model, stand_ins)(*copy.copy(call[0]), **call[1])
-        except (SpikecastError, AttributeError) as error:
-            # A later call that cannot be captured, or a look at an attribute of the part.
-            hinders = [n for n, s in stand_ins.items() if s.failed or s is getattr(error, "obj", None)]
+            args, kwargs = cloned(call)
+            shadow(self.model, stand_ins)(*args, **kwargs)
+        except (SpikecastError, AttributeError, TypeError):
+            # A later call that cannot be captured, or a look at an attribute or an item of the part.
+            hinders = [n for n, s in stand_ins.items() if s.failed]
             if not hinders:
                 raise
             self.tried |= dict.fromkeys(hinders)
@@ -129,7 +131,8 @@ class _Finder:
         """Regions whose number of calls or sizes of inputs change where the regions before answer less exactly."""
         stand_ins = {name: _StandIn(network, noise=0.5) for name, network in self.found.items()}
         try:
-            shadow(self.model, stand_ins)(*copy.copy(call[0]), **call[1])
+            args, kwargs = cloned(call)
+            shadow(self.model, stand_ins)(*args, **kwargs)
         except Exception:  # a forward that refuses such values tells nothing
             return []
         return [name for name, stand_in in stand_ins.items() if stand_in.sizes != self.sizes[name]]
@@ -174,6 +177,23 @@ class _StandIn(nn.Module):
             self.failed = True
             raise
         return unflatten(form, [self._disturbed(leaf) for leaf in leaves])
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            self.failed = True
+            raise
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        self.failed = True
+        raise TypeError("a network stands in for a part, and has no parts of its own")
+
+    def __getitem__(self, _: Any) -> Any:
+        return len(self)
 
     def _disturbed(self, leaf: Any) -> Any:
         if not self.noise or not isinstance(leaf, Tensor) or not leaf.is_floating_point():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal, TypeVar, cast, overload
 
@@ -26,7 +26,7 @@ from spikecast.errors import ConfigError
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.progress import Listener, counted, tell, telling
+from spikecast.progress import Listener, counted, length, tell, telling
 
 FilePath = str | os.PathLike[str]
 Device = str | torch.device | None
@@ -167,8 +167,8 @@ def calibrate(network: Network, bound: Iterable[Call], binder: Binder) -> None:
 
 
 def _length(batches: Iterable[Any]) -> int | None:
-    """How many batches there are, where that is known."""
-    return 1 if isinstance(batches, Tensor) else len(batches) if isinstance(batches, Sized) else None
+    """How many batches there are, where that is known; a lone tensor is one."""
+    return 1 if isinstance(batches, Tensor) else length(batches)
 
 
 def _answer(config: Config, binder: Binder) -> Answer:

@@ -15,7 +15,7 @@ from spikecast.conversion.accepted import own_modes
 from spikecast.conversion.foldable import why_not_foldable
 from spikecast.conversion.planning import plan
 from spikecast.errors import CaptureError, DataError, ModelError, first_line
-from spikecast.graph.calls import call_leaves
+from spikecast.graph.calls import call_leaves, cloned
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.layout import channels_last
@@ -24,7 +24,7 @@ from spikecast.graph.capture.simplify import simplify
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
-from spikecast.graph.structure import flatten, unflatten
+from spikecast.graph.structure import flatten
 from spikecast.network.plan import Plan
 from spikecast.network.report import report_of
 from spikecast.network.spiking import Recapture, SpikingNetwork
@@ -148,8 +148,7 @@ def captured_program(model: nn.Module, call: Call, axis: int = 0, prefix: str = 
 
 def _own_answer(model: nn.Module, call: Call) -> Any:
     """What the model answers; neither its buffers nor the caller's tensors change, even if it writes to them."""
-    leaves, form = flatten(call)
-    args, kwargs = unflatten(form, [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves])
+    args, kwargs = cloned(call)
     state = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         with refusing_packed(model):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from spikecast.errors import DataError
 from spikecast.graph.guards import evaluate
 from spikecast.graph.program import Program
-from spikecast.graph.structure import Structure, flatten
+from spikecast.graph.structure import Structure, flatten, unflatten
 
 TENSOR = "<tensor>"  # stands for a tensor among the leaves of a call; None is an argument like others
 
@@ -112,10 +112,17 @@ def folded(program: Program, steps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [parts[0] if axis is None else torch.cat(parts, axis) for axis, parts in inputs]
 
 
+def cloned(call: tuple[Any, Any]) -> tuple[Any, Any]:
+    """A call with tensors of its own, for a forward that may write to them."""
+    leaves, form = flatten(call)
+    args, kwargs = unflatten(form, [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves])
+    return args, kwargs
+
+
 def axis_of_batch(tensor: Tensor, batch: int, batch_axis: int) -> int | None:
     """Where a tensor's batch is: in the same place as the first one's, or in front, as in the mask of an encoder.
 
-    Of three axes it may also be the second, as in the states of an LSTM.
+    Of three axes it may also be the second, as in the states of an LSTM; not where the third is as long, as in a mask.
     """
-    places = (batch_axis, 0, 1) if tensor.dim() == 3 else (batch_axis, 0)
+    places = (batch_axis, 0, 1) if tensor.dim() == 3 and tensor.shape[2] != batch else (batch_axis, 0)
     return next((i for i in places if tensor.dim() > i and tensor.shape[i] == batch), None)

@@ -61,9 +61,10 @@ def export_onnx(network: Network, path: str | os.PathLike[str]) -> OnnxExport:
             for i, value in enumerate(made.model.graph.outputs):
                 value.name = f"output_{i}"
             written = made.model_proto
+            text = written.SerializeToString()
     except Exception as error:  # many types; all mean that an op has no form in ONNX, or that there is too much of it
         raise ModelError(f"{path}: torch cannot write the network as ONNX ({first_line(error)}); take NIR") from error
-    write_whole(path, written.SerializeToString())
+    write_whole(path, text)
     outputs = tuple(value.name for value in written.graph.output)
     return OnnxExport(str(path), len(written.graph.node), whole.config.num_steps, tuple(names), outputs)
 

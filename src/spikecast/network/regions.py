@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from spikecast.batches import Binder, Call, InputFunction
 from spikecast.config import Config
 from spikecast.errors import ConfigError, DataError, ModelError
+from spikecast.graph.calls import cloned
 from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
@@ -154,7 +155,8 @@ class RegionNetwork(Network):
     def _pass(self, call: Call, part: Part) -> Any:
         """One run of the model's forward."""
         with self._playing(part):
-            return self.model(*copy.copy(call[0]), **call[1])
+            args, kwargs = cloned(call)
+            return self.model(*args, **kwargs)
 
     @contextmanager
     def _playing(self, part: Part) -> Iterator[None]:

@@ -46,7 +46,7 @@ def _merged(writer: Rewriter, node: Node) -> Ref | None:
     if like is None:  # two of low rank: one of full rank would compute more products than both
         return None
     biases = [m.bias for m in (first, second) if m.bias is not None]
-    args = [Ref(first.source)]
+    args = [Ref(writer.names.get(first.source, first.source))]
     for kind, parts in (("weight", [first.weight, second.weight]), ("bias", biases)):
         if parts:
             value = torch.stack(parts).sum(0).to(first.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch import nn
 
 from spikecast.errors import CaptureError, first_line
 
-_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))  # torch and spikecast
+_OURS = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[2]))  # and torch
 _FEW = 6
 
 
