@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from spikecast import Config, convert
+from spikecast import Config, convert, load
 from tests.nets import relative
 
 SMALL = Config(num_steps=2, burst=1, thresholds="quantile")
@@ -24,7 +25,7 @@ class SamePadding(nn.Sequential):
         return x.mean((2, 3))
 
 
-def test_sizes_by_short_formulas_are_free() -> None:
+def test_sizes_by_short_formulas_are_free(tmp_path: Path) -> None:
     model = SamePadding(nn.Conv2d(3, 4, 3, stride=2)).eval()
     snn = convert(model, [torch.randn(2, 3, 12, 14)], SMALL)
     assert snn.report.notes == ()
@@ -32,6 +33,8 @@ def test_sizes_by_short_formulas_are_free() -> None:
         x = torch.randn(3, 3, *size)
         assert relative(snn.analog(x), model(x)) <= 1e-5
     assert len(snn.plans) == 1
+    snn.save(tmp_path / "net")
+    assert torch.equal(load(tmp_path / "net").run(x), snn.run(x))
 
 
 def test_sizes_by_long_formulas_are_fixed() -> None:

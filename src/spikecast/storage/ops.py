@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     **{"bool": (bool,), "str": (str,), "ScalarType": (torch.dtype,), "Device": (torch.device,)},
     **{"Layout": (torch.layout,), "MemoryFormat": (torch.memory_format,)},
 }
-_UNARY = {"size.neg", "size.int", "size.float", "size.sqrt"}
+_UNARY = {"size.neg", "size.int", "size.float", "size.sqrt", "size.ceil", "size.floor"}
 
 
 def schema_of(target: str) -> Any:
