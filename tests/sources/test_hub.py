@@ -106,6 +106,16 @@ def test_a_pickle_beside_safetensors_is_not_read(folder: Path, gpt2: nn.Module, 
         open_model(f"hf:{folder}")
 
 
+@pytest.mark.parametrize("where", ["../other.safetensors", "{}/other.safetensors", "..\\other.safetensors"])
+def test_parts_lie_in_the_folder(folder: Path, gpt2: nn.Module, where: str) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "other.safetensors")
+    (folder / "unused.safetensors").touch()
+    parts = {"metadata": {}, "weight_map": dict.fromkeys(gpt2.state_dict(), where.format(folder.parent))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(parts))
+    with pytest.raises(DataError, match=r"has weights in .*other\.safetensors, and none but safetensors beside"):
+        open_model(f"hf:{folder}")
+
+
 def test_weights_that_are_missing_are_not_drawn(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"lacks weights of GPT2ForSequenceClassification, score\.weight"):
         open_model(changed(folder, architectures=["GPT2ForSequenceClassification"]))
@@ -135,14 +145,17 @@ def test_settings_that_are_the_folders_own(folder: Path) -> None:
         open_model(f"hf:{folder}", weights="w.safetensors")
 
 
-def test_the_hub_is_asked_only_when_told_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for the hub: files of the name come out of the folder, and every question is noted."""
-    asked: list[tuple[str, bool]] = []
+@pytest.fixture
+def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """A stand-in for the hub: files of a name come out of the folder, and every question is noted."""
+    noted: list[tuple[str, bool]] = []
 
     def files(path_or_repo_id: Any, filenames: list[str], **options: Any) -> list[str] | None:
         if Path(path_or_repo_id).is_dir():
             return original(path_or_repo_id, filenames, **options)
-        asked.append((str(path_or_repo_id), bool(options.get("local_files_only"))))
+        noted.append((str(path_or_repo_id), bool(options.get("local_files_only"))))
+        if (folder / "gated").exists() and filenames == ["model.safetensors.index.json"]:
+            raise OSError("You are trying to access a gated repo.")
         found = [str(folder / file) for file in filenames if (folder / file).is_file()]
         if not found and options.get("_raise_exceptions_for_missing_entries", True):
             raise OSError(f"no {filenames}")
@@ -155,6 +168,10 @@ def test_the_hub_is_asked_only_when_told_to(folder: Path, monkeypatch: pytest.Mo
     original = hub.cached_files
     monkeypatch.setattr(hub, "cached_files", files)
     monkeypatch.setattr(hub, "hf_api", no_network)
+    return noted
+
+
+def test_the_hub_is_asked_only_when_told_to(folder: Path, asked: list[tuple[str, bool]]) -> None:
     with pytest.raises(ConfigError, match="say --pretrained"):
         open_model("hf:someone/tiny")
     assert asked == []
@@ -163,3 +180,13 @@ def test_the_hub_is_asked_only_when_told_to(folder: Path, monkeypatch: pytest.Mo
     ours, theirs = (made.model.get_parameter("lm_head.weight") for made in (found, open_model(f"hf:{folder}")))
     assert torch.equal(ours, theirs)
     assert set(asked) == {("someone/tiny", False)}
+
+
+@pytest.mark.usefixtures("asked")
+def test_adapters_and_closed_models_of_the_hub_are_refused(folder: Path) -> None:
+    (folder / "gated").touch()
+    with pytest.raises(ModelError, match="could not be made .*gated repo"):
+        open_model("hf:someone/tiny", pretrained=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "other/model"}))
+    with pytest.raises(DataError, match="hf:someone/tiny holds an adapter"):
+        open_model("hf:someone/tiny", pretrained=True)
