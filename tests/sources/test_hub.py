@@ -185,7 +185,7 @@ def test_the_hub_is_asked_only_when_told_to(folder: Path, asked: list[tuple[str,
 @pytest.mark.usefixtures("asked")
 def test_adapters_and_closed_models_of_the_hub_are_refused(folder: Path) -> None:
     (folder / "gated").touch()
-    with pytest.raises(ModelError, match="could not be made .*gated repo"):
+    with pytest.raises(ModelError, match=r"could not be made .*gated repo"):
         open_model("hf:someone/tiny", pretrained=True)
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "other/model"}))
     with pytest.raises(DataError, match="hf:someone/tiny holds an adapter"):
