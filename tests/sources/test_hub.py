@@ -12,6 +12,7 @@ import transformers
 from torch import nn
 
 from spikecast.errors import ConfigError, DataError, ModelError
+from spikecast.sources.hub import _preparation
 from spikecast.sources.models import Loaded, open_model
 
 tr: Any = transformers  # its configurations take more than their types say
@@ -64,6 +65,29 @@ def test_images_are_made_ready_as_the_folder_says(tmp_path: Path) -> None:
     file.write_text(json.dumps({**said, **crop, "size": {"shortest_edge": 40}}))
     p = open_model(f"hf:{tmp_path}").preparation
     assert (p.size, p.crop, p.squash, p.mean, p.std) == (32, 0.8, False, (0.0,) * 3, (1.0,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, (224, 0.875, False)),
+        ({"size": {"shortest_edge": 224}, "crop_pct": 0.9}, (224, 224 / 248, False)),  # whole pixels, rounded down
+        ({"size": {"shortest_edge": 384}, "crop_pct": 0.875}, (384, 1.0, True)),
+        ({"size": {"shortest_edge": 224}, "crop_pct": None}, (224, 1.0, False)),
+        ({"size": {"longest_edge": 640}}, (640, 1.0, False)),
+        ({"size": {"shortest_edge": 480, "longest_edge": 640}}, (480, 1.0, False)),
+    ],
+)
+def test_sizes_of_images(tmp_path: Path, said: dict[str, Any], expected: tuple[int, float, bool]) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
+    found = _preparation(str(tmp_path), {}, local=True)
+    assert (found.size, found.crop, found.squash) == expected
+
+
+def test_a_size_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": {"max_pixels": 9}}))
+    with pytest.raises(DataError, match=r"images of size \{'max_pixels': 9\} are not understood; give height"):
+        _preparation(str(tmp_path), {}, local=True)
 
 
 def test_code_of_others_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -127,23 +127,29 @@ def _preparation(name: str, raw: Mapping[str, Any], *, local: bool) -> Preparati
         said = transformers.ImageProcessingMixin.get_image_processor_dict(name, local_files_only=local)[0]
     except OSError:  # it has none
         said = {}
-    scaled = said.get("size") or raw.get("image_size") or 224
-    shown = _side(said["crop_size"] if said.get("do_center_crop") and said.get("crop_size") else scaled)
+    size = said.get("size") or raw.get("image_size") or 224
+    shown = _side(said["crop_size"] if said.get("do_center_crop") and said.get("crop_size") else size)
+    scaled, squash = _side(size), isinstance(size, dict) and "height" in size
+    if said.get("crop_pct"):  # as ConvNext has it: small images are cut out of larger ones, and large ones squashed
+        scaled, squash = (int(scaled / said["crop_pct"]), squash) if scaled < 384 else (scaled, True)
     normal = said.get("do_normalize", True)
     return Preparation(
         size=shown,
-        crop=min(1.0, shown / _side(scaled)),
+        crop=min(1.0, shown / scaled),
         mean=tuple(map(float, said.get("image_mean") or IMAGENET_MEAN)) if normal else (0.0, 0.0, 0.0),
         std=tuple(map(float, said.get("image_std") or IMAGENET_STD)) if normal else (1.0, 1.0, 1.0),
         interpolation=INTERPOLATIONS.get(said.get("resample", 2), "bilinear"),
-        squash=isinstance(scaled, dict) and "height" in scaled,
+        squash=squash,
     )
 
 
 def _side(size: Any) -> int:
     """The side of a square image, in any of the forms that it is written in."""
     if isinstance(size, dict):
-        size = size.get("height") or size.get("shortest_edge")
+        side = next((size[key] for key in ("height", "shortest_edge", "longest_edge") if size.get(key)), None)
+        if side is None:
+            raise DataError(f"images of size {size} are not understood; give height, shortest_edge or longest_edge")
+        size = side
     return int(size[-1] if isinstance(size, list | tuple) else size)
 
 
