@@ -13,7 +13,7 @@ from spikecast import Config, convert
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import compare, has_rectifiers, preset_configs
 from spikecast.experiments.sweep import Point, Sweep, grid, sweep_of
-from spikecast.measure.intervals import Interval, mean, paired_bootstrap, share
+from spikecast.measure.intervals import UNKNOWN, Interval, mean, paired_bootstrap, share
 from spikecast.measure.scores import Scores
 from spikecast.measure.tasks import Metric, task_named
 from spikecast.measure.tasks.own import OwnTask
@@ -235,6 +235,13 @@ def test_a_front_is_drawn(tmp_path) -> None:
         assert f">{words}</text>" in drawn
     with pytest.raises(ConfigError, match=r"front\.gif ends in none of \.svg, \.pdf, \.png"):
         Sweep("top1", points).write_plot(tmp_path / "front.gif")
+
+
+def test_a_front_whose_intervals_are_unknown_is_drawn(tmp_path) -> None:
+    """As of one sample, which cannot be drawn anew."""
+    points = [Point("alone", 1, 1, 0.5, 0.1, 0.5, UNKNOWN)]
+    for how in (Metric(), Metric("")):
+        assert "1: alone, T = 1" in Sweep("top1", points, how=how).write_plot(tmp_path / "front.svg").read_text()
 
 
 def right_on(samples: int = 10, **counts: tuple[int, ...]) -> dict[str, Scores]:

@@ -12,6 +12,7 @@ import transformers
 from torch import nn
 
 from spikecast.errors import ConfigError, DataError, ModelError
+from spikecast.sources.hub import _preparation
 from spikecast.sources.models import Loaded, open_model
 
 tr: Any = transformers  # its configurations take more than their types say
@@ -66,6 +67,29 @@ def test_images_are_made_ready_as_the_folder_says(tmp_path: Path) -> None:
     assert (p.size, p.crop, p.squash, p.mean, p.std) == (32, 0.8, False, (0.0,) * 3, (1.0,) * 3)
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, (224, 0.875, False)),
+        ({"size": {"shortest_edge": 224}, "crop_pct": 0.9}, (224, 224 / 248, False)),  # whole pixels, rounded down
+        ({"size": {"shortest_edge": 384}, "crop_pct": 0.875}, (384, 1.0, True)),
+        ({"size": {"shortest_edge": 224}, "crop_pct": None}, (224, 1.0, False)),
+        ({"size": {"longest_edge": 640}}, (640, 1.0, False)),
+        ({"size": {"shortest_edge": 480, "longest_edge": 640}}, (480, 1.0, False)),
+    ],
+)
+def test_sizes_of_images(tmp_path: Path, said: dict[str, Any], expected: tuple[int, float, bool]) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
+    found = _preparation(str(tmp_path), {}, local=True)
+    assert (found.size, found.crop, found.squash) == expected
+
+
+def test_a_size_that_says_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": {"max_pixels": 9}}))
+    with pytest.raises(DataError, match=r"images of size \{'max_pixels': 9\} are not understood; give height"):
+        _preparation(str(tmp_path), {}, local=True)
+
+
 def test_code_of_others_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
     own = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
@@ -106,6 +130,16 @@ def test_a_pickle_beside_safetensors_is_not_read(folder: Path, gpt2: nn.Module, 
         open_model(f"hf:{folder}")
 
 
+@pytest.mark.parametrize("where", ["../other.safetensors", "{}/other.safetensors", "..\\other.safetensors"])
+def test_parts_lie_in_the_folder(folder: Path, gpt2: nn.Module, where: str) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "other.safetensors")
+    (folder / "unused.safetensors").touch()
+    parts = {"metadata": {}, "weight_map": dict.fromkeys(gpt2.state_dict(), where.format(folder.parent))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(parts))
+    with pytest.raises(DataError, match=r"has weights in .*other\.safetensors, and none but safetensors beside"):
+        open_model(f"hf:{folder}")
+
+
 def test_weights_that_are_missing_are_not_drawn(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"lacks weights of GPT2ForSequenceClassification, score\.weight"):
         open_model(changed(folder, architectures=["GPT2ForSequenceClassification"]))
@@ -135,14 +169,17 @@ def test_settings_that_are_the_folders_own(folder: Path) -> None:
         open_model(f"hf:{folder}", weights="w.safetensors")
 
 
-def test_the_hub_is_asked_only_when_told_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for the hub: files of the name come out of the folder, and every question is noted."""
-    asked: list[tuple[str, bool]] = []
+@pytest.fixture
+def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """A stand-in for the hub: files of a name come out of the folder, and every question is noted."""
+    noted: list[tuple[str, bool]] = []
 
     def files(path_or_repo_id: Any, filenames: list[str], **options: Any) -> list[str] | None:
         if Path(path_or_repo_id).is_dir():
             return original(path_or_repo_id, filenames, **options)
-        asked.append((str(path_or_repo_id), bool(options.get("local_files_only"))))
+        noted.append((str(path_or_repo_id), bool(options.get("local_files_only"))))
+        if (folder / "gated").exists() and filenames == ["model.safetensors.index.json"]:
+            raise OSError("You are trying to access a gated repo.")
         found = [str(folder / file) for file in filenames if (folder / file).is_file()]
         if not found and options.get("_raise_exceptions_for_missing_entries", True):
             raise OSError(f"no {filenames}")
@@ -155,6 +192,10 @@ def test_the_hub_is_asked_only_when_told_to(folder: Path, monkeypatch: pytest.Mo
     original = hub.cached_files
     monkeypatch.setattr(hub, "cached_files", files)
     monkeypatch.setattr(hub, "hf_api", no_network)
+    return noted
+
+
+def test_the_hub_is_asked_only_when_told_to(folder: Path, asked: list[tuple[str, bool]]) -> None:
     with pytest.raises(ConfigError, match="say --pretrained"):
         open_model("hf:someone/tiny")
     assert asked == []
@@ -163,3 +204,13 @@ def test_the_hub_is_asked_only_when_told_to(folder: Path, monkeypatch: pytest.Mo
     ours, theirs = (made.model.get_parameter("lm_head.weight") for made in (found, open_model(f"hf:{folder}")))
     assert torch.equal(ours, theirs)
     assert set(asked) == {("someone/tiny", False)}
+
+
+@pytest.mark.usefixtures("asked")
+def test_adapters_and_closed_models_of_the_hub_are_refused(folder: Path) -> None:
+    (folder / "gated").touch()
+    with pytest.raises(ModelError, match=r"could not be made .*gated repo"):
+        open_model("hf:someone/tiny", pretrained=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "other/model"}))
+    with pytest.raises(DataError, match="hf:someone/tiny holds an adapter"):
+        open_model("hf:someone/tiny", pretrained=True)

@@ -61,6 +61,12 @@ def test_a_file_is_not_its_own_neighbour(tmp_path: Path) -> None:
     assert function_in(f"{tmp_path / 'json.py'}:make", "model", trust=True)() == "[1]"
 
 
+def test_a_package_imports_itself_by_name(tmp_path: Path) -> None:
+    inner = {"models/__init__.py": "from models.net import make\n", "models/net.py": "def make():\n    return 5\n"}
+    written(tmp_path, {"m.py": "from models import make\n", **inner})
+    assert function_in(f"{tmp_path / 'm.py'}:make", "model", trust=True)() == 5
+
+
 def test_mistakes_of_neighbours_are_named(tmp_path: Path) -> None:
     written(tmp_path, {"spec.py": "import helper\n", "helper.py": "\nimport no_such_module\n"})
     with pytest.raises(DataError, match=r"spec.py cannot be run .*no_such_module.*line 2 of .*helper.py"):

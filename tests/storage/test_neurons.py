@@ -78,6 +78,7 @@ def test_whole_numbers_beyond_64_bits_are_floats_in_a_file() -> None:
     assert type(codec.encode(lowest)) is float
     assert codec.encode(lowest) == lowest
     assert codec.encode(2**63 - 1) == 2**63 - 1
+    assert type(codec.encode(-(2**63))) is int
     with pytest.raises(ArtifactError, match=r"beyond 64 bits|JSON cannot"):
         schema.decoded(schema.encoded(codec.encode((2**64 + 1,))), schema.Tuple)
 

@@ -145,7 +145,7 @@ class Sweep:
         scale, word = (100, f"{self.metric} (%)") if self.how.unit else (1, self.metric)
         front, names = [], _short({p.name for p in self.points})
         for p in self.front:
-            within = (scale * p.interval.low, scale * p.interval.high)
+            within = None if p.interval.is_unknown else (scale * p.interval.low, scale * p.interval.high)
             front.append((100 * p.energy, scale * p.reported, within, f"{names[p.name]}, T = {p.num_steps}"))
         others = [(100 * p.energy, scale * p.reported) for p in self.points]
         return write_front(others, front, path, word)

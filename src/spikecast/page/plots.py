@@ -180,13 +180,14 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 def write_front(
     points: Sequence[tuple[float, float]],
-    front: Sequence[tuple[float, float, tuple[float, float], str]],
+    front: Sequence[tuple[float, float, tuple[float, float] | None, str]],
     path: str | os.PathLike[str],
     metric: str,
 ) -> Path:
     """Write (energy, metric) in per cent of many settings, and a line through those that none beats.
 
-    Those have the interval of their metric as well, and a name, which the legend says beside their number.
+    Those have the interval of their metric as well, where it is known, and a name, which the legend says beside
+    their number.
     """
 
     def draw(figure: Any) -> None:
@@ -194,7 +195,8 @@ def write_front(
         axes.scatter(*zip(*points, strict=True), s=8, color="0.7", label="other settings")
         axes.plot([x for x, *_ in front], [y for _, y, *_ in front], color=COLOURS[0], marker="o", label="the front")
         for number, (x, y, within, name) in enumerate(front, 1):
-            axes.vlines(x, *within, color=COLOURS[0], linewidth=0.8)
+            if within is not None:
+                axes.vlines(x, *within, color=COLOURS[0], linewidth=0.8)
             beside = (3, -8) if number % 2 else (-7, 3)  # so that two that lie close are told apart
             axes.annotate(str(number), (x, y), xytext=beside, textcoords="offset points", fontsize=6)
             axes.plot([], [], " ", label=f"{number}: {name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ def open_hub(name: str, *, pretrained: bool) -> Found:
     elif not pretrained:
         raise ConfigError(f"model hf:{name}: there is no such folder; to download it from the hub, say --pretrained")
     try:
-        _check_parts(name, local=local)
+        _check_files(name, local=local)
         raw = transformers.PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
         cls, config = _class_of(raw, name)
         model, said = cls.from_pretrained(
@@ -68,22 +69,32 @@ def _check_folder(folder: Path) -> None:
         raise DataError(f"{folder} has no config.json; give a folder that save_pretrained wrote")
     if not any(folder.glob("*.safetensors")):
         raise DataError(f"{folder} has no safetensors, and no other weights are read; save the model again with them")
-    if (folder / "adapter_config.json").is_file():
-        raise DataError(f"{folder} holds an adapter; merge it into its model, and save that")
 
 
-def _check_parts(name: str, *, local: bool) -> None:
-    """Large weights lie in several files, which an index names: all must be safetensors."""
+def _check_files(name: str, *, local: bool) -> None:
+    """Refuse what leads elsewhere: an adapter names another model, and the index of large weights names their files."""
+    if _file(name, "adapter_config.json", local=local) is not None:
+        raise DataError(f"hf:{name} holds an adapter; merge it into its model, and save that")
+    index = _file(name, "model.safetensors.index.json", local=local)
+    if index is None:  # the weights lie in one file
+        return
+    files = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+    other = next((file for file in files if not re.fullmatch(r"[^/\\:]+\.safetensors", str(file))), None)
+    if other is not None:
+        raise DataError(
+            f"hf:{name} has weights in {other}, and none but safetensors beside its config.json are read; "
+            "save the model again"
+        )
+
+
+def _file(name: str, file: str, *, local: bool) -> Path | None:
+    """A file of the model, or None where it has none; a hub that refuses to answer is an error."""
     import transformers
 
-    try:
-        index = transformers.utils.hub.cached_file(name, "model.safetensors.index.json", local_files_only=local)
-    except OSError:  # they lie in one file
-        return
-    files = json.loads(Path(str(index)).read_text(encoding="utf-8"))["weight_map"].values()
-    other = next((file for file in files if not str(file).endswith(".safetensors")), None)
-    if other is not None:
-        raise DataError(f"hf:{name} has weights in {other}, and none but safetensors are read; save the model again")
+    found = transformers.utils.hub.cached_file(
+        name, file, local_files_only=local, _raise_exceptions_for_missing_entries=False
+    )
+    return None if found is None else Path(found)
 
 
 def _class_of(raw: Mapping[str, Any], name: str) -> tuple[Any, Any]:
@@ -116,23 +127,29 @@ def _preparation(name: str, raw: Mapping[str, Any], *, local: bool) -> Preparati
         said = transformers.ImageProcessingMixin.get_image_processor_dict(name, local_files_only=local)[0]
     except OSError:  # it has none
         said = {}
-    scaled = said.get("size") or raw.get("image_size") or 224
-    shown = _side(said["crop_size"] if said.get("do_center_crop") and said.get("crop_size") else scaled)
+    size = said.get("size") or raw.get("image_size") or 224
+    shown = _side(said["crop_size"] if said.get("do_center_crop") and said.get("crop_size") else size)
+    scaled, squash = _side(size), isinstance(size, dict) and "height" in size
+    if said.get("crop_pct"):  # as ConvNext has it: small images are cut out of larger ones, and large ones squashed
+        scaled, squash = (int(scaled / said["crop_pct"]), squash) if scaled < 384 else (scaled, True)
     normal = said.get("do_normalize", True)
     return Preparation(
         size=shown,
-        crop=min(1.0, shown / _side(scaled)),
+        crop=min(1.0, shown / scaled),
         mean=tuple(map(float, said.get("image_mean") or IMAGENET_MEAN)) if normal else (0.0, 0.0, 0.0),
         std=tuple(map(float, said.get("image_std") or IMAGENET_STD)) if normal else (1.0, 1.0, 1.0),
         interpolation=INTERPOLATIONS.get(said.get("resample", 2), "bilinear"),
-        squash=isinstance(scaled, dict) and "height" in scaled,
+        squash=squash,
     )
 
 
 def _side(size: Any) -> int:
     """The side of a square image, in any of the forms that it is written in."""
     if isinstance(size, dict):
-        size = size.get("height") or size.get("shortest_edge")
+        side = next((size[key] for key in ("height", "shortest_edge", "longest_edge") if size.get(key)), None)
+        if side is None:
+            raise DataError(f"images of size {size} are not understood; give height, shortest_edge or longest_edge")
+        size = side
     return int(size[-1] if isinstance(size, list | tuple) else size)
 
 

@@ -65,8 +65,9 @@ def _import(
 ) -> ModuleType:
     """The `import` of those files."""
     top = f"{package}.{name.partition('.')[0]}"
-    importer = "" if globals is None else globals.get("__name__", "")
-    if level or importer == top or not _is_neighbour(package, name.partition(".")[0]):
+    importer = {} if globals is None else globals
+    is_itself = importer.get("__name__") == top and "__path__" not in importer  # a package may import what it holds
+    if level or is_itself or not _is_neighbour(package, name.partition(".")[0]):
         return builtins.__import__(name, globals, locals, fromlist or (), level)
     found = builtins.__import__(f"{package}.{name}", globals, locals, fromlist or (), 0)
     return found if fromlist else sys.modules[top]

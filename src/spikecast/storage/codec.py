@@ -30,7 +30,7 @@ _DEVICE = schema.Torch("device")
 
 def encode(value: Any) -> schema.Argument:
     """One argument as a record; None, True, 1, 1.5 and strings are themselves."""
-    if type(value) is int and value.bit_length() > 63 and float(value) == value:
+    if type(value) is int and not -(2**63) <= value < 2**63 and float(value) == value:
         value = float(value)  # as a mask may hold it: the lowest float32 is a whole number
     if value is None or type(value) in (bool, int, str):
         return value  # type: ignore[no-any-return]
