@@ -141,6 +141,25 @@ def test_padding_that_is_not_even(tmp_path: Path) -> None:
     torch.testing.assert_close(model(x), F.max_pool2d(F.pad(conv, (0, 1, 0, 1), value=-torch.inf), 2))
 
 
+@pytest.mark.parametrize("wide", [[0], 0])
+def test_sizes_that_became_floats_are_divided_as_floats(wide: Any, tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"], start=1),
+        node("Cast", ["s"], ["f"], to=1),
+        node("Cast", ["four"], ["g"], to=1),
+        node("Div", ["f", "g"], ["h"]),
+        node("Gather", ["h", "zero"], ["scale"]),
+        node("Mul", ["x", "scale"], ["a"]),
+        node("Div", ["s", "four"], ["whole"]),
+        node("Mul", ["a", "whole"], ["b"]),
+        node("Cast", ["h"], ["cut"], to=7),
+        node("Mul", ["b", "cut"], ["y"]),
+    ]
+    weights = {"four": np.array([4]), "zero": np.array(wide)}
+    x = torch.randn(2, 6)
+    torch.testing.assert_close(read_onnx(file(tmp_path / "d.onnx", nodes, weights, opset=15))(x), x * 1.5)
+
+
 RELU = [node("Relu", ["x"], ["y"])]
 
 

@@ -35,7 +35,9 @@ def tensor(value: Any, device: torch.device | None) -> Any:
         return value
     if value.ndim == 0:
         return value.item()
-    return torch.as_tensor(value.astype(np.int64) if value.dtype == object else value, device=device)
+    if value.dtype == object:
+        value = value.astype(np.float32 if fractional(value) else np.int64)
+    return torch.as_tensor(value, device=device)
 
 
 def convolution(at: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -207,7 +209,10 @@ def cast(at: Attributes, x: Any) -> Any:
         raise ModelError(f"Cast to the type {at['to']} of ONNX is not read; use floats, int32, int64 or bool")
     if isinstance(x, Tensor):
         return x.to(DTYPES[at["to"]])
-    return x if x.dtype == object else x.astype(str(DTYPES[at["to"]]).removeprefix("torch."))
+    to = DTYPES[at["to"]]
+    if x.dtype == object and to != torch.bool:
+        return np.frompyfunc(torch.sym_float if to.is_floating_point else torch.sym_int, 1, 1)(x)
+    return x.astype(str(to).removeprefix("torch."))
 
 
 def layer_norm(at: Attributes, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -232,6 +237,11 @@ def divide(a: Any, b: Any) -> Any:
     if not any(v.is_floating_point() if isinstance(v, Tensor) else isinstance(v, float) for v in (a, b)):
         return torch.div(a, b, rounding_mode="trunc")
     return a / b
+
+
+def fractional(x: Any) -> bool:
+    """Whether an array, maybe of symbols, holds floats."""
+    return any(isinstance(v, float | torch.SymFloat) for v in x.ravel().tolist())
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -287,7 +297,7 @@ OPS: dict[str, tuple[int, Callable[..., Any]]] = {
 }
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Where": np.where, "Neg": np.negative,
-    "Div": lambda a, b: a / b if "f" in (a.dtype.kind, b.dtype.kind) else a // b, "Identity": lambda x: x,
+    "Div": lambda a, b: a / b if fractional(a) or fractional(b) else a // b, "Identity": lambda x: x,
 }  # fmt: skip
 # Ops that are worked out at once where all their inputs are arrays.
 ON_ARRAYS: dict[str, Callable[..., Any]] = {
