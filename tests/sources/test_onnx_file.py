@@ -160,6 +160,16 @@ def test_sizes_that_became_floats_are_divided_as_floats(wide: Any, tmp_path: Pat
     torch.testing.assert_close(read_onnx(file(tmp_path / "d.onnx", nodes, weights, opset=15))(x), x * 1.5)
 
 
+def test_a_tensor_in_an_attribute_lies_beside_the_file(tmp_path: Path) -> None:
+    seven = onnx.numpy_helper.from_array(np.array([7.0], np.float32), "seven")
+    onnx.external_data_helper.set_external_data(seven, "seven.bin", 0, 4)
+    (tmp_path / "seven.bin").write_bytes(seven.raw_data)
+    seven.ClearField("raw_data")
+    nodes = [node("ConstantOfShape", ["six"], ["c"], value=seven), node("Add", ["x", "c"], ["y"])]
+    model = read_onnx(file(tmp_path / "a.onnx", nodes, {"six": np.array([6])}))
+    torch.testing.assert_close(model(torch.zeros(2, 6)), torch.full((2, 6), 7.0), check_dtype=False)
+
+
 RELU = [node("Relu", ["x"], ["y"])]
 
 

@@ -38,7 +38,7 @@ class OnnxModel(nn.Module):
         self.weights: dict[str, str] = {}  # value -> buffer
         for value in graph.initializer:
             self._keep(value.name, _array(value, folder))
-        self.steps = [self._step(node, opset) for node in graph.node if node.op_type != "Constant"]
+        self.steps = [self._step(node, opset, folder) for node in graph.node if node.op_type != "Constant"]
         for node in (n for n in graph.node if n.op_type == "Constant"):
             self._keep(node.output[0], _constant(node, folder))
         unknown = sorted({step.op for step in self.steps} - OPS.keys() - ON_ARRAYS.keys())
@@ -64,10 +64,10 @@ class OnnxModel(nn.Module):
             self.weights[name] = f"weight_{len(self.weights)}"
             self.register_buffer(self.weights[name], torch.from_numpy(np.array(value)))
 
-    def _step(self, node: Any, opset: int) -> Step:
+    def _step(self, node: Any, opset: int, folder: Path) -> Step:
         if node.domain not in ("", "ai.onnx"):
             raise ModelError(f"op {node.op_type} of {node.domain} is not ONNX's own; export without custom ops")
-        attributes = {a.name: _attribute(a) for a in node.attribute}
+        attributes = {a.name: _attribute(a, folder) for a in node.attribute}
         outputs = tuple(node.output)
         return Step(node.op_type, tuple(node.input), outputs, attributes | {"opset": opset, "outputs": len(outputs)})
 
@@ -150,7 +150,7 @@ def _constant(node: Any, folder: Path) -> np.ndarray[Any, Any]:
     return value if only.name == "value" else np.array(value, dtype=kinds[only.name])
 
 
-def _attribute(attribute: Any, folder: Path = Path()) -> Any:
+def _attribute(attribute: Any, folder: Path) -> Any:
     from onnx import TensorProto, helper
 
     value = helper.get_attribute_value(attribute)
