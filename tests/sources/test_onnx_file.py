@@ -170,6 +170,31 @@ def test_a_tensor_in_an_attribute_lies_beside_the_file(tmp_path: Path) -> None:
     torch.testing.assert_close(model(torch.zeros(2, 6)), torch.full((2, 6), 7.0), check_dtype=False)
 
 
+@pytest.mark.parametrize("op", ["Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"])
+def test_a_number_before_the_data(op: str, tmp_path: Path) -> None:
+    nodes = [node(op, ["half", "x"], ["a"]), node("Cast", ["a"], ["y"], to=1)]
+    model = read_onnx(file(tmp_path / "n.onnx", nodes, {"half": np.array(0.5, np.float32)}))
+    expected = {"Less": [0, 0, 1], "LessOrEqual": [0, 1, 1], "Greater": [1, 0, 0], "GreaterOrEqual": [1, 1, 0]}
+    row = torch.tensor(expected.get(op, [0, 1, 0]) * 2, dtype=torch.float32)
+    torch.testing.assert_close(model(torch.tensor([[0.0, 0.5, 1.0] * 2])), row[None])
+
+
+@pytest.mark.parametrize(("op", "expected"), [("Sqrt", 6**0.5), ("Pow", 36.0), ("Floor", 1.0), ("Ceil", 2.0)])
+def test_arithmetic_on_a_size(op: str, expected: float, tmp_path: Path) -> None:
+    """Of the six columns, or of a quarter of them."""
+    nodes = [
+        node("Shape", ["x"], ["s"], start=1),
+        node("Cast", ["s"], ["f"], to=1),
+        node("Cast", ["four"], ["g"], to=1),
+        node("Div", ["f", "g"], ["h"]),
+        node(op, ["h" if op in ("Floor", "Ceil") else "f", *(["two"] if op == "Pow" else [])], ["r"]),
+        node("Mul", ["x", "r"], ["y"]),
+    ]
+    weights = {"four": np.array([4]), "two": np.array(2, np.float32)}
+    model = read_onnx(file(tmp_path / "s.onnx", nodes, weights, opset=15))
+    torch.testing.assert_close(model(torch.ones(2, 6)), torch.full((2, 6), expected))
+
+
 RELU = [node("Relu", ["x"], ["y"])]
 
 

@@ -235,7 +235,7 @@ def expand(at: Attributes, x: Tensor, shape: Any) -> Tensor:
 def divide(a: Any, b: Any) -> Any:
     """Whole numbers stay whole, as ONNX has it; sizes are never negative."""
     if not any(v.is_floating_point() if isinstance(v, Tensor) else isinstance(v, float) for v in (a, b)):
-        return torch.div(a, b, rounding_mode="trunc")
+        return torch.div(a if isinstance(a, Tensor) else torch.full_like(b, a), b, rounding_mode="trunc")
     return a / b
 
 
@@ -251,9 +251,9 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "Abs": torch.abs, "Add": operator.add, "And": torch.logical_and, "Ceil": torch.ceil, "Cos": torch.cos,
-    "Div": divide, "Equal": torch.eq, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor,
-    "Greater": torch.gt, "GreaterOrEqual": torch.ge, "HardSwish": F.hardswish, "Identity": lambda x: x,
-    "Less": torch.lt, "LessOrEqual": torch.le, "Log": torch.log, "MatMul": torch.matmul, "Mish": F.mish,
+    "Div": divide, "Equal": operator.eq, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor,
+    "Greater": operator.gt, "GreaterOrEqual": operator.ge, "HardSwish": F.hardswish, "Identity": lambda x: x,
+    "Less": operator.lt, "LessOrEqual": operator.le, "Log": torch.log, "MatMul": torch.matmul, "Mish": F.mish,
     "Mul": operator.mul, "Neg": torch.neg, "Not": torch.logical_not, "Or": torch.logical_or,
     "PRelu": lambda x, slope: torch.where(x < 0, slope * x, x), "Pow": torch.pow, "Reciprocal": torch.reciprocal,
     "Relu": F.relu, "Sigmoid": torch.sigmoid, "Sin": torch.sin, "Softplus": F.softplus, "Softsign": F.softsign,
@@ -296,6 +296,10 @@ OPS: dict[str, tuple[int, Callable[..., Any]]] = {
     "Unsqueeze": (1, unsqueeze),
 }
 ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "Ceil": np.frompyfunc(lambda v: torch.sym_float(math.ceil(v)), 1, 1),
+    "Floor": np.frompyfunc(lambda v: torch.sym_float(math.floor(v)), 1, 1),
+    "Pow": np.power, "Sqrt": lambda x: x**0.5, "Less": np.less, "LessOrEqual": np.less_equal,
+    "Greater": np.greater, "GreaterOrEqual": np.greater_equal,
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Where": np.where, "Neg": np.negative,
     "Div": lambda a, b: a / b if fractional(a) or fractional(b) else a // b, "Identity": lambda x: x,
 }  # fmt: skip
