@@ -195,6 +195,12 @@ def test_arithmetic_on_a_size(op: str, expected: float, tmp_path: Path) -> None:
     torch.testing.assert_close(model(torch.ones(2, 6)), torch.full((2, 6), expected))
 
 
+@pytest.mark.parametrize("shape", [(0, 6), (-1, 6), None])
+def test_sizes_that_the_file_leaves_open(shape: Any, tmp_path: Path) -> None:
+    x = torch.randn(3, 6)
+    assert torch.equal(read_onnx(file(tmp_path / "net.onnx", RELU, {}, shape=shape))(x), x.relu())
+
+
 RELU = [node("Relu", ["x"], ["y"])]
 
 
