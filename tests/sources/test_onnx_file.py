@@ -201,6 +201,20 @@ def test_sizes_that_the_file_leaves_open(shape: Any, tmp_path: Path) -> None:
     assert torch.equal(read_onnx(file(tmp_path / "net.onnx", RELU, {}, shape=shape))(x), x.relu())
 
 
+def test_a_constant_of_the_batchs_shape_leaves_the_batch_free(tmp_path: Path) -> None:
+    seven = onnx.numpy_helper.from_array(np.array([7.0], np.float32))
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("ConstantOfShape", ["s"], ["c"], value=seven),
+        node("Add", ["x", "c"], ["y"]),
+    ]
+    model, x = read_onnx(file(tmp_path / "c.onnx", nodes, {})), torch.randn(3, 6)
+    assert torch.equal(model(x), x + 7)
+    traced = torch.export.export(model, (x,), dynamic_shapes=(({0: torch.export.Dim("batch")},),)).module()
+    more = torch.randn(5, 6)
+    assert torch.equal(traced(more), more + 7)
+
+
 RELU = [node("Relu", ["x"], ["y"])]
 
 

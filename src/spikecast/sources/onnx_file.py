@@ -96,7 +96,8 @@ class OnnxModel(nn.Module):
 
 def _run(step: Step, values: list[Any], device: torch.device) -> Any:
     if step.op in ON_ARRAYS and all(isinstance(v, np.ndarray) for v in values):
-        return np.asarray(ON_ARRAYS[step.op](step.attributes, *values))
+        made = ON_ARRAYS[step.op](step.attributes, *values)
+        return made.to(device) if isinstance(made, Tensor) else np.asarray(made)
     if step.op not in OPS:
         raise ModelError(f"{step.op} is read for sizes only, and here it has data; give the model itself")
     count, function = OPS[step.op]

@@ -113,9 +113,17 @@ def flatten(at: Attributes, x: Tensor) -> Tensor:
     return x.flatten(axis) if axis == 1 else x.reshape(math.prod(x.shape[:axis]), -1)
 
 
-def sizes(x: Tensor) -> Any:
+def constant_of_shape(at: Attributes, shape: Any) -> Any:
+    """An array, but a tensor where a size is a symbol."""
+    value = at.get("value", np.zeros(1, np.float32))
+    if any(isinstance(size, torch.SymInt) for size in whole(shape)):
+        return torch.full(whole(shape), value.item(), dtype=torch.from_numpy(np.array(value)).dtype)
+    return np.full(shape.astype(np.int64), value.item(), value.dtype)
+
+
+def sizes(x: Any) -> Any:
     """The shape as an array, its symbols as they are."""
-    found = np.empty(x.dim(), dtype=object)
+    found = np.empty(x.ndim, dtype=object)
     found[:] = list(x.shape)
     return found
 
@@ -308,10 +316,11 @@ ON_ARRAYS: dict[str, Callable[..., Any]] = {
     **{name: plain(f) for name, f in ARITHMETIC.items()},
     "Cast": cast,
     "Concat": lambda at, *parts: np.concatenate(parts),
-    "ConstantOfShape": lambda at, shape: np.full(shape.astype(np.int64), at["value"].item() if "value" in at else 0.0),
+    "ConstantOfShape": constant_of_shape,
     "Gather": gather,
     "ReduceProd": lambda at, x, *_: np.prod(x, keepdims=bool(at.get("keepdims", 1))),
     "Reshape": lambda at, x, shape: x.reshape(whole(shape)),
+    "Shape": OPS["Shape"][1],
     "Slice": slices,
     "Squeeze": squeeze,
     "Unsqueeze": unsqueeze,
