@@ -215,6 +215,20 @@ def test_a_constant_of_the_batchs_shape_leaves_the_batch_free(tmp_path: Path) ->
     assert torch.equal(traced(more), more + 7)
 
 
+@pytest.mark.parametrize(("mode", "how"), [("reflect", "reflect"), ("edge", "replicate")])
+def test_padding_of_one_axis(mode: str, how: str, tmp_path: Path) -> None:
+    nodes = [node("Pad", ["x", "pads"], ["y"], mode=mode)]
+    pads = {"pads": np.array([0, 0, 0, 1, 0, 0, 0, 2])}
+    model, x = read_onnx(file(tmp_path / "p.onnx", nodes, pads, shape=("N", 1, 5, 5))), torch.randn(2, 1, 5, 5)
+    assert torch.equal(model(x), F.pad(x, (1, 2, 0, 0), how))
+
+
+def test_a_max_pool_padded_beyond_half_its_kernel(tmp_path: Path) -> None:
+    nodes = [node("MaxPool", ["x"], ["y"], kernel_shape=[3, 4], pads=[2, 1, 2, 1])]
+    model, x = read_onnx(file(tmp_path / "m.onnx", nodes, {}, shape=("N", 1, 5, 5))), torch.randn(2, 1, 5, 5)
+    assert torch.equal(model(x), F.max_pool2d(F.pad(x, (1, 1, 2, 2), value=-torch.inf), (3, 4), 1))
+
+
 RELU = [node("Relu", ["x"], ["y"])]
 
 

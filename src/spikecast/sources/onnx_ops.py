@@ -56,6 +56,8 @@ def pool(at: Attributes, x: Tensor, kind: str) -> Tensor:
     x, padding = padded(at, x, kernel, -math.inf if kind == "max" else 0.0)
     dilations = at.get("dilations", [1] * rank)
     if kind == "max":
+        if any(p > k // 2 for p, k in zip(padding, kernel, strict=True)):  # more than torch's op takes
+            x, padding = F.pad(x, [p for p in reversed(padding) for _ in "ab"], value=-math.inf), [0] * rank
         function = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
         most: Tensor = function(x, kernel, strides, padding, dilations, ceil)
         return most
@@ -205,10 +207,12 @@ def pad(at: Attributes, x: Tensor, pads: Any = None, value: Any = None, axes: An
     chosen = [axis % x.dim() for axis in (range(x.dim()) if axes is None else whole(axes))]
     both = {axis: (sizes[i], sizes[i + len(chosen)]) for i, axis in enumerate(chosen)}
     first = min((axis for axis, amounts in both.items() if any(amounts)), default=x.dim())
-    pairs = [amount for axis in reversed(range(first, x.dim())) for amount in both.get(axis, (0, 0))]
     how = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}.get(mode)
     if how is None:
         raise ModelError(f"Pad in the mode {mode!r} is not read; use constant, reflect or edge")
+    if how != "constant" and first < x.dim():
+        first = min(first, 2)  # torch wants all axes of the image
+    pairs = [amount for axis in reversed(range(first, x.dim())) for amount in both.get(axis, (0, 0))]
     return F.pad(x, pairs, how, float(at.get("value", 0.0) if value is None else value)) if pairs else x
 
 
