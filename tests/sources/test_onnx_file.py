@@ -145,6 +145,7 @@ def test_padding_that_is_not_even(tmp_path: Path) -> None:
 def test_sizes_that_became_floats_are_divided_as_floats(wide: Any, tmp_path: Path) -> None:
     nodes = [
         node("Shape", ["x"], ["s"], start=1),
+        node("Shape", ["w"], ["four"], end=1),
         node("Cast", ["s"], ["f"], to=1),
         node("Cast", ["four"], ["g"], to=1),
         node("Div", ["f", "g"], ["h"]),
@@ -155,7 +156,7 @@ def test_sizes_that_became_floats_are_divided_as_floats(wide: Any, tmp_path: Pat
         node("Cast", ["h"], ["cut"], to=7),
         node("Mul", ["b", "cut"], ["y"]),
     ]
-    weights = {"four": np.array([4]), "zero": np.array(wide)}
+    weights = {"w": W, "zero": np.array(wide)}
     x = torch.randn(2, 6)
     torch.testing.assert_close(read_onnx(file(tmp_path / "d.onnx", nodes, weights, opset=15))(x), x * 1.5)
 
@@ -183,14 +184,14 @@ def test_a_number_before_the_data(op: str, tmp_path: Path) -> None:
 def test_arithmetic_on_a_size(op: str, expected: float, tmp_path: Path) -> None:
     """Of the six columns, or of a quarter of them."""
     nodes = [
-        node("Shape", ["x"], ["s"], start=1),
+        node("Shape", ["x"], ["both"]),
+        node("Gather", ["both", "one"], ["s"]),
         node("Cast", ["s"], ["f"], to=1),
-        node("Cast", ["four"], ["g"], to=1),
-        node("Div", ["f", "g"], ["h"]),
+        node("Div", ["f", "four"], ["h"]),
         node(op, ["h" if op in ("Floor", "Ceil") else "f", *(["two"] if op == "Pow" else [])], ["r"]),
         node("Mul", ["x", "r"], ["y"]),
     ]
-    weights = {"four": np.array([4]), "two": np.array(2, np.float32)}
+    weights = {"one": np.array(1), "four": np.array(4, np.float32), "two": np.array(2, np.float32)}
     model = read_onnx(file(tmp_path / "s.onnx", nodes, weights, opset=15))
     torch.testing.assert_close(model(torch.ones(2, 6)), torch.full((2, 6), expected))
 

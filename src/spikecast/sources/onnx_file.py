@@ -77,15 +77,13 @@ class OnnxModel(nn.Module):
         if len(inputs) != len(self.inputs):
             raise DataError(f"{len(inputs)} inputs; the file has {', '.join(self.inputs)}")
         for (name, dims), given in zip(self.inputs.items(), inputs, strict=True):
-            values[name] = given
-            if dims is None:
-                continue
             fits = len(dims) == given.dim() and all(d in (None, s) for d, s in zip(dims, given.shape, strict=True))
-            if not fits:
+            if dims and not fits:
                 raise DataError(
                     f"input {name!r} has shape {tuple(given.shape)}, in the file ({', '.join(map(_said, dims))}); "
                     "export it with the sizes you need, the batch free"
                 )
+            values[name] = given
         for step in self.steps:
             made = _run(step, [values[name] for name in step.inputs], inputs[0].device)
             several = made if isinstance(made, list) else [made]
@@ -164,9 +162,9 @@ def _attribute(attribute: Any, folder: Path) -> Any:
     return value if isinstance(value, int | float) else list(value)
 
 
-def _dims(kind: Any) -> list[int | None] | None:
-    """The sizes that a file gives an input, None where they are free; None where it gives no shape at all."""
-    return [d.dim_value if d.dim_value > 0 else None for d in kind.shape.dim] if kind.HasField("shape") else None
+def _dims(kind: Any) -> list[int | None]:
+    """The sizes that a file gives an input, None where they are free; none at all where it says no shape."""
+    return [d.dim_value if d.dim_value > 0 else None for d in kind.shape.dim]
 
 
 def _said(dim: int | None) -> str:
