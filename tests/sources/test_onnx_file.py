@@ -141,6 +141,95 @@ def test_padding_that_is_not_even(tmp_path: Path) -> None:
     torch.testing.assert_close(model(x), F.max_pool2d(F.pad(conv, (0, 1, 0, 1), value=-torch.inf), 2))
 
 
+@pytest.mark.parametrize("wide", [[0], 0])
+def test_sizes_that_became_floats_are_divided_as_floats(wide: Any, tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"], start=1),
+        node("Shape", ["w"], ["four"], end=1),
+        node("Cast", ["s"], ["f"], to=1),
+        node("Cast", ["four"], ["g"], to=1),
+        node("Div", ["f", "g"], ["h"]),
+        node("Gather", ["h", "zero"], ["scale"]),
+        node("Mul", ["x", "scale"], ["a"]),
+        node("Div", ["s", "four"], ["whole"]),
+        node("Mul", ["a", "whole"], ["b"]),
+        node("Cast", ["h"], ["cut"], to=7),
+        node("Mul", ["b", "cut"], ["y"]),
+    ]
+    weights = {"w": W, "zero": np.array(wide)}
+    x = torch.randn(2, 6)
+    torch.testing.assert_close(read_onnx(file(tmp_path / "d.onnx", nodes, weights, opset=15))(x), x * 1.5)
+
+
+def test_a_tensor_in_an_attribute_lies_beside_the_file(tmp_path: Path) -> None:
+    seven = onnx.numpy_helper.from_array(np.array([7.0], np.float32), "seven")
+    onnx.external_data_helper.set_external_data(seven, "seven.bin", 0, 4)
+    (tmp_path / "seven.bin").write_bytes(seven.raw_data)
+    seven.ClearField("raw_data")
+    nodes = [node("ConstantOfShape", ["six"], ["c"], value=seven), node("Add", ["x", "c"], ["y"])]
+    model = read_onnx(file(tmp_path / "a.onnx", nodes, {"six": np.array([6])}))
+    torch.testing.assert_close(model(torch.zeros(2, 6)), torch.full((2, 6), 7.0), check_dtype=False)
+
+
+@pytest.mark.parametrize("op", ["Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"])
+def test_a_number_before_the_data(op: str, tmp_path: Path) -> None:
+    nodes = [node(op, ["half", "x"], ["a"]), node("Cast", ["a"], ["y"], to=1)]
+    model = read_onnx(file(tmp_path / "n.onnx", nodes, {"half": np.array(0.5, np.float32)}))
+    expected = {"Less": [0, 0, 1], "LessOrEqual": [0, 1, 1], "Greater": [1, 0, 0], "GreaterOrEqual": [1, 1, 0]}
+    row = torch.tensor(expected.get(op, [0, 1, 0]) * 2, dtype=torch.float32)
+    torch.testing.assert_close(model(torch.tensor([[0.0, 0.5, 1.0] * 2])), row[None])
+
+
+@pytest.mark.parametrize(("op", "expected"), [("Sqrt", 6**0.5), ("Pow", 36.0), ("Floor", 1.0), ("Ceil", 2.0)])
+def test_arithmetic_on_a_size(op: str, expected: float, tmp_path: Path) -> None:
+    """Of the six columns, or of a quarter of them."""
+    nodes = [
+        node("Shape", ["x"], ["both"]),
+        node("Gather", ["both", "one"], ["s"]),
+        node("Cast", ["s"], ["f"], to=1),
+        node("Div", ["f", "four"], ["h"]),
+        node(op, ["h" if op in ("Floor", "Ceil") else "f", *(["two"] if op == "Pow" else [])], ["r"]),
+        node("Mul", ["x", "r"], ["y"]),
+    ]
+    weights = {"one": np.array(1), "four": np.array(4, np.float32), "two": np.array(2, np.float32)}
+    model = read_onnx(file(tmp_path / "s.onnx", nodes, weights, opset=15))
+    torch.testing.assert_close(model(torch.ones(2, 6)), torch.full((2, 6), expected))
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (-1, 6), None])
+def test_sizes_that_the_file_leaves_open(shape: Any, tmp_path: Path) -> None:
+    x = torch.randn(3, 6)
+    assert torch.equal(read_onnx(file(tmp_path / "net.onnx", RELU, {}, shape=shape))(x), x.relu())
+
+
+def test_a_constant_of_the_batchs_shape_leaves_the_batch_free(tmp_path: Path) -> None:
+    seven = onnx.numpy_helper.from_array(np.array([7.0], np.float32))
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("ConstantOfShape", ["s"], ["c"], value=seven),
+        node("Add", ["x", "c"], ["y"]),
+    ]
+    model, x = read_onnx(file(tmp_path / "c.onnx", nodes, {})), torch.randn(3, 6)
+    assert torch.equal(model(x), x + 7)
+    traced = torch.export.export(model, (x,), dynamic_shapes=(({0: torch.export.Dim("batch")},),)).module()
+    more = torch.randn(5, 6)
+    assert torch.equal(traced(more), more + 7)
+
+
+@pytest.mark.parametrize(("mode", "how"), [("reflect", "reflect"), ("edge", "replicate")])
+def test_padding_of_one_axis(mode: str, how: str, tmp_path: Path) -> None:
+    nodes = [node("Pad", ["x", "pads"], ["y"], mode=mode)]
+    pads = {"pads": np.array([0, 0, 0, 1, 0, 0, 0, 2])}
+    model, x = read_onnx(file(tmp_path / "p.onnx", nodes, pads, shape=("N", 1, 5, 5))), torch.randn(2, 1, 5, 5)
+    assert torch.equal(model(x), F.pad(x, (1, 2, 0, 0), how))
+
+
+def test_a_max_pool_padded_beyond_half_its_kernel(tmp_path: Path) -> None:
+    nodes = [node("MaxPool", ["x"], ["y"], kernel_shape=[3, 4], pads=[2, 1, 2, 1])]
+    model, x = read_onnx(file(tmp_path / "m.onnx", nodes, {}, shape=("N", 1, 5, 5))), torch.randn(2, 1, 5, 5)
+    assert torch.equal(model(x), F.max_pool2d(F.pad(x, (1, 1, 2, 2), value=-torch.inf), (3, 4), 1))
+
+
 RELU = [node("Relu", ["x"], ["y"])]
 
 

@@ -38,7 +38,7 @@ class OnnxModel(nn.Module):
         self.weights: dict[str, str] = {}  # value -> buffer
         for value in graph.initializer:
             self._keep(value.name, _array(value, folder))
-        self.steps = [self._step(node, opset) for node in graph.node if node.op_type != "Constant"]
+        self.steps = [self._step(node, opset, folder) for node in graph.node if node.op_type != "Constant"]
         for node in (n for n in graph.node if n.op_type == "Constant"):
             self._keep(node.output[0], _constant(node, folder))
         unknown = sorted({step.op for step in self.steps} - OPS.keys() - ON_ARRAYS.keys())
@@ -64,10 +64,10 @@ class OnnxModel(nn.Module):
             self.weights[name] = f"weight_{len(self.weights)}"
             self.register_buffer(self.weights[name], torch.from_numpy(np.array(value)))
 
-    def _step(self, node: Any, opset: int) -> Step:
+    def _step(self, node: Any, opset: int, folder: Path) -> Step:
         if node.domain not in ("", "ai.onnx"):
             raise ModelError(f"op {node.op_type} of {node.domain} is not ONNX's own; export without custom ops")
-        attributes = {a.name: _attribute(a) for a in node.attribute}
+        attributes = {a.name: _attribute(a, folder) for a in node.attribute}
         outputs = tuple(node.output)
         return Step(node.op_type, tuple(node.input), outputs, attributes | {"opset": opset, "outputs": len(outputs)})
 
@@ -78,7 +78,7 @@ class OnnxModel(nn.Module):
             raise DataError(f"{len(inputs)} inputs; the file has {', '.join(self.inputs)}")
         for (name, dims), given in zip(self.inputs.items(), inputs, strict=True):
             fits = len(dims) == given.dim() and all(d in (None, s) for d, s in zip(dims, given.shape, strict=True))
-            if not fits:
+            if dims and not fits:
                 raise DataError(
                     f"input {name!r} has shape {tuple(given.shape)}, in the file ({', '.join(map(_said, dims))}); "
                     "export it with the sizes you need, the batch free"
@@ -94,7 +94,8 @@ class OnnxModel(nn.Module):
 
 def _run(step: Step, values: list[Any], device: torch.device) -> Any:
     if step.op in ON_ARRAYS and all(isinstance(v, np.ndarray) for v in values):
-        return np.asarray(ON_ARRAYS[step.op](step.attributes, *values))
+        made = ON_ARRAYS[step.op](step.attributes, *values)
+        return made.to(device) if isinstance(made, Tensor) else np.asarray(made)
     if step.op not in OPS:
         raise ModelError(f"{step.op} is read for sizes only, and here it has data; give the model itself")
     count, function = OPS[step.op]
@@ -150,7 +151,7 @@ def _constant(node: Any, folder: Path) -> np.ndarray[Any, Any]:
     return value if only.name == "value" else np.array(value, dtype=kinds[only.name])
 
 
-def _attribute(attribute: Any, folder: Path = Path()) -> Any:
+def _attribute(attribute: Any, folder: Path) -> Any:
     from onnx import TensorProto, helper
 
     value = helper.get_attribute_value(attribute)
@@ -162,8 +163,8 @@ def _attribute(attribute: Any, folder: Path = Path()) -> Any:
 
 
 def _dims(kind: Any) -> list[int | None]:
-    """The sizes that a file gives an input; None where they are free."""
-    return [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
+    """The sizes that a file gives an input, None where they are free; none at all where it says no shape."""
+    return [d.dim_value if d.dim_value > 0 else None for d in kind.shape.dim]
 
 
 def _said(dim: int | None) -> str:

@@ -35,7 +35,9 @@ def tensor(value: Any, device: torch.device | None) -> Any:
         return value
     if value.ndim == 0:
         return value.item()
-    return torch.as_tensor(value.astype(np.int64) if value.dtype == object else value, device=device)
+    if value.dtype == object:
+        value = value.astype(np.float32 if fractional(value) else np.int64)
+    return torch.as_tensor(value, device=device)
 
 
 def convolution(at: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -54,6 +56,8 @@ def pool(at: Attributes, x: Tensor, kind: str) -> Tensor:
     x, padding = padded(at, x, kernel, -math.inf if kind == "max" else 0.0)
     dilations = at.get("dilations", [1] * rank)
     if kind == "max":
+        if any(p > k // 2 for p, k in zip(padding, kernel, strict=True)):  # more than torch's op takes
+            x, padding = F.pad(x, [p for p in reversed(padding) for _ in "ab"], value=-math.inf), [0] * rank
         function = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
         most: Tensor = function(x, kernel, strides, padding, dilations, ceil)
         return most
@@ -111,9 +115,17 @@ def flatten(at: Attributes, x: Tensor) -> Tensor:
     return x.flatten(axis) if axis == 1 else x.reshape(math.prod(x.shape[:axis]), -1)
 
 
-def sizes(x: Tensor) -> Any:
+def constant_of_shape(at: Attributes, shape: Any) -> Any:
+    """An array, but a tensor where a size is a symbol."""
+    value = at.get("value", np.zeros(1, np.float32))
+    if any(isinstance(size, torch.SymInt) for size in whole(shape)):
+        return torch.full(whole(shape), value.item(), dtype=torch.from_numpy(np.array(value)).dtype)
+    return np.full(shape.astype(np.int64), value.item(), value.dtype)
+
+
+def sizes(x: Any) -> Any:
     """The shape as an array, its symbols as they are."""
-    found = np.empty(x.dim(), dtype=object)
+    found = np.empty(x.ndim, dtype=object)
     found[:] = list(x.shape)
     return found
 
@@ -195,10 +207,12 @@ def pad(at: Attributes, x: Tensor, pads: Any = None, value: Any = None, axes: An
     chosen = [axis % x.dim() for axis in (range(x.dim()) if axes is None else whole(axes))]
     both = {axis: (sizes[i], sizes[i + len(chosen)]) for i, axis in enumerate(chosen)}
     first = min((axis for axis, amounts in both.items() if any(amounts)), default=x.dim())
-    pairs = [amount for axis in reversed(range(first, x.dim())) for amount in both.get(axis, (0, 0))]
     how = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}.get(mode)
     if how is None:
         raise ModelError(f"Pad in the mode {mode!r} is not read; use constant, reflect or edge")
+    if how != "constant" and first < x.dim():
+        first = min(first, 2)  # torch wants all axes of the image
+    pairs = [amount for axis in reversed(range(first, x.dim())) for amount in both.get(axis, (0, 0))]
     return F.pad(x, pairs, how, float(at.get("value", 0.0) if value is None else value)) if pairs else x
 
 
@@ -207,7 +221,10 @@ def cast(at: Attributes, x: Any) -> Any:
         raise ModelError(f"Cast to the type {at['to']} of ONNX is not read; use floats, int32, int64 or bool")
     if isinstance(x, Tensor):
         return x.to(DTYPES[at["to"]])
-    return x if x.dtype == object else x.astype(str(DTYPES[at["to"]]).removeprefix("torch."))
+    to = DTYPES[at["to"]]
+    if x.dtype == object and to != torch.bool:
+        return np.frompyfunc(torch.sym_float if to.is_floating_point else torch.sym_int, 1, 1)(x)
+    return x.astype(str(to).removeprefix("torch."))
 
 
 def layer_norm(at: Attributes, x: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -230,8 +247,13 @@ def expand(at: Attributes, x: Tensor, shape: Any) -> Tensor:
 def divide(a: Any, b: Any) -> Any:
     """Whole numbers stay whole, as ONNX has it; sizes are never negative."""
     if not any(v.is_floating_point() if isinstance(v, Tensor) else isinstance(v, float) for v in (a, b)):
-        return torch.div(a, b, rounding_mode="trunc")
+        return torch.div(a if isinstance(a, Tensor) else torch.full_like(b, a), b, rounding_mode="trunc")
     return a / b
+
+
+def fractional(x: Any) -> bool:
+    """Whether an array, maybe of symbols, holds floats."""
+    return any(isinstance(v, float | torch.SymFloat) for v in x.ravel().tolist())
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,9 +263,9 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "Abs": torch.abs, "Add": operator.add, "And": torch.logical_and, "Ceil": torch.ceil, "Cos": torch.cos,
-    "Div": divide, "Equal": torch.eq, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor,
-    "Greater": torch.gt, "GreaterOrEqual": torch.ge, "HardSwish": F.hardswish, "Identity": lambda x: x,
-    "Less": torch.lt, "LessOrEqual": torch.le, "Log": torch.log, "MatMul": torch.matmul, "Mish": F.mish,
+    "Div": divide, "Equal": operator.eq, "Erf": torch.erf, "Exp": torch.exp, "Floor": torch.floor,
+    "Greater": operator.gt, "GreaterOrEqual": operator.ge, "HardSwish": F.hardswish, "Identity": lambda x: x,
+    "Less": operator.lt, "LessOrEqual": operator.le, "Log": torch.log, "MatMul": torch.matmul, "Mish": F.mish,
     "Mul": operator.mul, "Neg": torch.neg, "Not": torch.logical_not, "Or": torch.logical_or,
     "PRelu": lambda x, slope: torch.where(x < 0, slope * x, x), "Pow": torch.pow, "Reciprocal": torch.reciprocal,
     "Relu": F.relu, "Sigmoid": torch.sigmoid, "Sin": torch.sin, "Softplus": F.softplus, "Softsign": F.softsign,
@@ -286,18 +308,23 @@ OPS: dict[str, tuple[int, Callable[..., Any]]] = {
     "Unsqueeze": (1, unsqueeze),
 }
 ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "Ceil": np.frompyfunc(lambda v: torch.sym_float(math.ceil(v)), 1, 1),
+    "Floor": np.frompyfunc(lambda v: torch.sym_float(math.floor(v)), 1, 1),
+    "Pow": np.power, "Sqrt": lambda x: x**0.5, "Less": np.less, "LessOrEqual": np.less_equal,
+    "Greater": np.greater, "GreaterOrEqual": np.greater_equal,
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Where": np.where, "Neg": np.negative,
-    "Div": lambda a, b: a / b if "f" in (a.dtype.kind, b.dtype.kind) else a // b, "Identity": lambda x: x,
+    "Div": lambda a, b: a / b if fractional(a) or fractional(b) else a // b, "Identity": lambda x: x,
 }  # fmt: skip
 # Ops that are worked out at once where all their inputs are arrays.
 ON_ARRAYS: dict[str, Callable[..., Any]] = {
     **{name: plain(f) for name, f in ARITHMETIC.items()},
     "Cast": cast,
     "Concat": lambda at, *parts: np.concatenate(parts),
-    "ConstantOfShape": lambda at, shape: np.full(shape.astype(np.int64), at["value"].item() if "value" in at else 0.0),
+    "ConstantOfShape": constant_of_shape,
     "Gather": gather,
     "ReduceProd": lambda at, x, *_: np.prod(x, keepdims=bool(at.get("keepdims", 1))),
     "Reshape": lambda at, x, shape: x.reshape(whole(shape)),
+    "Shape": OPS["Shape"][1],
     "Slice": slices,
     "Squeeze": squeeze,
     "Unsqueeze": unsqueeze,
