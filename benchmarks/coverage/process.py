@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import resource
 from multiprocessing.connection import Connection
@@ -20,10 +21,10 @@ def tried(case: Case, seconds: int, gigabytes: float) -> Record:
     process = PROCESSES.Process(target=_examine, args=(theirs, case, seconds, gigabytes))
     process.start()
     theirs.close()
-    try:
-        found = ours.recv()
-    except EOFError:
-        found = {"failed": f"stopped after {seconds} s of the processor's time, or for want of memory"}
+    found: Record = {"failed": f"stopped after {seconds} s of the processor's time, or for want of memory"}
+    with contextlib.suppress(EOFError):  # a try with larger images that is stopped leaves what the first one found
+        while True:
+            found = ours.recv()
     process.join()
     return {"key": case.key, **found}
 
@@ -34,7 +35,10 @@ def _examine(answer: Connection, case: Case, seconds: int, gigabytes: float) -> 
 
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_DATA, (int(gigabytes * 2**30),) * 2)
+    found = None
     try:
-        answer.send({"failed": "", **examine(case)})
+        for found in examine(case):
+            answer.send({"failed": "", **found})
     except Exception as error:  # whatever it is, it is what the table says of this network
-        answer.send({"failed": f"{type(error).__name__}: {error}".splitlines()[0]})
+        if found is None:
+            answer.send({"failed": f"{type(error).__name__}: {error}".splitlines()[0]})

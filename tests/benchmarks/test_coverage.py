@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import sys
 from typing import Any
+from unittest import mock
 
+import pytest
 import timm
 
 from benchmarks.coverage import __main__ as program
+from benchmarks.coverage import examine, process
 from benchmarks.coverage.models import Case, cases
 from benchmarks.coverage.page import write_page
 from benchmarks.coverage.process import tried
@@ -76,3 +81,24 @@ def test_a_process_of_its_own_says_what_went_wrong() -> None:
     assert unknown["failed"] == "RuntimeError: Unknown model (no_such_network)"
     slow = tried(Case("torchvision", "classification", "resnet18", (3, 32, 32)), 1, 8)
     assert "stopped after 1 s" in slow["failed"]
+
+
+@pytest.mark.parametrize("end", [MemoryError, SystemExit])
+def test_a_second_try_that_fails_leaves_what_the_first_one_found(end, monkeypatch) -> None:
+    def second_fails(case):
+        yield {"late": 1.0}
+        raise end
+
+    class Inline(multiprocessing.Process):
+        def start(self):
+            with contextlib.suppress(SystemExit):
+                self.run()
+
+        def join(self, timeout=None):
+            pass
+
+    monkeypatch.setattr(examine, "examine", second_fails)
+    monkeypatch.setattr(process.resource, "setrlimit", lambda *limits: None)
+    monkeypatch.setattr(process, "PROCESSES", mock.Mock(Pipe=multiprocessing.Pipe, Process=Inline))
+    case = Case("timm", "none", "any", (3, 32, 32))
+    assert tried(case, 600, 8) == {"key": "timm:any", "failed": "", "late": 1.0}
