@@ -49,6 +49,7 @@ ROLES: dict[str, Role] = _table(
         _upsample_nearest_exact1d _upsample_nearest_exact2d upsample_linear1d upsample_bilinear2d upsample_trilinear3d
         upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa reflection_pad1d reflection_pad2d
         reflection_pad3d replication_pad1d replication_pad2d replication_pad3d pad constant_pad_nd zeros_like cumsum
+        meshgrid
         """,
         Role.AFFINE: """
         neg batch_norm where masked_fill embedding fill rsub ones_like full_like new_ones new_zeros new_full
