@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spikecast import Config, convert, load
-from spikecast.errors import CaptureError, DataError, ModelError
+from spikecast import Config, convert
+from spikecast.errors import CaptureError, DataError
 from spikecast.graph.calls import call_leaves, misfit
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
@@ -374,37 +374,3 @@ def test_capture_leaves_the_model_alone() -> None:
         tensor.zero_()
     assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
     assert not any(m.training for m in model.modules())
-
-
-class Bounded(nn.Module):
-    """Counts elements, makes a grid of positions, and has bounds that are infinite until someone sets them."""
-
-    low: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.register_buffer("low", torch.tensor(-torch.inf))
-
-    def forward(self, x):
-        rows, columns = torch.meshgrid(torch.arange(x.shape[1]), torch.arange(x.shape[2]), indexing="ij")
-        x = torch.maximum(self.linear(x), self.low).relu() + rows + columns
-        return x / x.numel()
-
-
-def test_numbers_of_elements_grids_and_infinite_bounds(tmp_path) -> None:
-    model, x = Bounded().eval(), torch.randn(3, 5, 4)
-    program = clean(capture(model, (x,)))
-    assert not any("numel" in node.target for node in program.nodes)
-    for asked in (x, torch.randn(2, 7, 4)):
-        assert_same(answer(program, asked), model(asked).detach())
-    snn = convert(model, [x], SMALL)
-    snn.save(tmp_path / "a.spikecast")
-    assert torch.equal(load(tmp_path / "a.spikecast")(x), snn(x))
-
-
-def test_statistics_that_are_infinite_are_refused() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
-    model[1].running_var[0] = torch.inf
-    with pytest.raises(ModelError, match=r"weight '1\.running_var' holds NaN or inf"):
-        convert(model, [torch.randn(2, 4)], SMALL)
