@@ -74,6 +74,7 @@ coverage: .venv/installed-dev ## every family of timm and every network of torch
 dist: .venv/installed-dev ## the wheel and the sdist, in dist/; their contents are checked
 	rm -rf dist
 	$(PY) -m build --no-isolation
+	$(PY) -m twine check --strict dist/*
 	$(PYTEST) -q tests/packaging
 
 clean: ## remove caches and build products (not .venv)

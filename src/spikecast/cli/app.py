@@ -38,7 +38,6 @@ app = typer.Typer(
     name="spikecast",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
