@@ -17,7 +17,7 @@ from torch import nn
 import spikecast
 from spikecast import Config
 from spikecast.errors import ConfigError, DataError
-from spikecast.experiments.resume import Journal, evaluate_all
+from spikecast.experiments.resume import evaluate_all
 from spikecast.measure.evaluate import Evaluator
 
 PROGRAM = """
@@ -104,21 +104,6 @@ def test_finished_batches_are_not_measured_again(evaluator, tmp_path, monkeypatc
     first = evaluate_all(evaluator, batches, folder=tmp_path)
     monkeypatch.setattr(evaluator, "measure", lambda *_: pytest.fail("measured again"))
     assert evaluate_all(evaluator, batches, folder=tmp_path).to_json() == first.to_json()
-
-
-@pytest.mark.parametrize(
-    "torn", ["", '{"job": {"weig', '{"job": {"weights": "a"}}', '{"job": {"weights": "a"}}\n{"bat']
-)
-def test_killed_while_it_wrote_its_first_lines(evaluator, tmp_path, torn) -> None:
-    """Whatever of them is there, the run starts anew, and one after it goes on from all that it measured."""
-    batches = [(torch.randn(2, 4), torch.tensor([0, 2])) for _ in range(3)]
-    path = tmp_path / "records-0.jsonl"
-    path.write_text(torn)
-    first = evaluate_all(evaluator, batches, folder=tmp_path, job={"weights": "a"})
-    assert Journal(tmp_path, {"weights": "a"}).read().keys() == {0, 1, 2}
-    assert path.read_text().count('"job"') <= 2
-    again = evaluate_all(evaluator, batches, folder=tmp_path, job={"weights": "a"})
-    assert again.to_json() == first.to_json()
 
 
 def test_records_of_another_job_are_refused(evaluator, tmp_path) -> None:

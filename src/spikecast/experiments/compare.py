@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,7 @@ from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.costs import Costs
 from spikecast.errors import ConfigError, GoalError
-from spikecast.experiments.resume import evaluate_all
+from spikecast.experiments.resume import Say, evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Metric, Task, task_named
 from spikecast.measure.verdicts import Front, Setting, Verdicts
@@ -93,6 +94,7 @@ def compare(
     folder: str | os.PathLike[str] | None = None,
     job: Mapping[str, Any] | None = None,
     progress: Callable[[str, int], None] | None = None,
+    say: Say = warnings.warn,
 ) -> Comparison:
     """Convert with each configuration and evaluate all on the same data; with a `folder`, resumable.
 
@@ -120,6 +122,7 @@ def compare(
                 folder=None if folder is None else Path(folder) / _slug(name),
                 job={**(job or {}), "config": config.to_json()},
                 progress=None if progress is None else lambda n, name=name: progress(name, n),  # type: ignore[misc]
+                say=say,
             )
         except GoalError as error:
             if len(configs) == len(unmet) + 1:
