@@ -17,7 +17,7 @@ from torch import nn
 import spikecast
 from spikecast import Config
 from spikecast.errors import ConfigError, DataError
-from spikecast.experiments.resume import evaluate_all
+from spikecast.experiments.resume import Journal, evaluate_all
 from spikecast.measure.evaluate import Evaluator
 
 PROGRAM = """
@@ -90,6 +90,15 @@ def test_killed_and_resumed_on_other_numbers_of_processes(tmp_path) -> None:
     assert resumed == whole
     again, _ = finish(start(tmp_path, 1, str(folder), "0"))
     assert again == whole
+
+
+def test_a_folder_that_is_in_use_ends_all_processes(tmp_path) -> None:
+    """The first process is refused; the others must not wait for it."""
+    with Journal(tmp_path / "records", {}):
+        process = start(tmp_path, 2, str(tmp_path / "records"), "0")
+        _, err = process.communicate(timeout=300)
+    assert process.returncode != 0
+    assert f"is in use by process {os.getpid()} on " in err
 
 
 @pytest.fixture

@@ -81,6 +81,8 @@ class Journal:
                 self._repair()
             except SpikecastError as error:
                 refusal = error
+            except OSError as error:
+                refusal = DataError(f"cannot write to {self.folder}: {error.strerror}; give another folder")
         said = next(filter(None, distributed.gather(str(refusal or ""))), None)
         if said is not None:
             self.__exit__()
@@ -109,18 +111,15 @@ class Journal:
             ) from error
 
     def _lock(self) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._held = file = (self.folder / "lock").open("a+", encoding="utf-8", errors="replace")
-            file.seek(0)
-            if not lock(file.fileno()):
-                owner = file.readline(200).strip() or "another process"
-                raise ConfigError(f"{self.folder} is in use by {owner}; wait for its end, or give another folder")
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}\n")
-            file.flush()
-        except OSError as error:
-            raise DataError(f"cannot write to {self.folder}: {error.strerror}; give another folder") from error
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._held = file = (self.folder / "lock").open("a+", encoding="utf-8", errors="replace")
+        file.seek(0)
+        if not lock(file.fileno()):
+            owner = file.readline(200).strip() or "another process"
+            raise ConfigError(f"{self.folder} is in use by {owner}; wait for its end, or give another folder")
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}\n")
+        file.flush()
 
     def _repair(self) -> None:
         """Read all files, and write those anew that hold anything but the line of the job and a line for each batch."""
@@ -151,16 +150,16 @@ class Journal:
             if isinstance(job, dict):
                 continue
             number = record.get("batch") if isinstance(record, dict) else None
-            sound = type(number) is int and number >= 0 and value.get("seal") == self._seal(record, job)
-            if sound and job != self.id:
+            if not isinstance(number, int) or number < 0 or value.get("seal") != self._seal(record, job):
+                bad += 1
+                continue
+            if job != self.id:
                 raise ConfigError(
                     f"{path} holds records of another job, {job}, and this is {self.id}; "
                     "give another folder, or remove it to start anew"
                 )
-            if sound and number not in found:
-                found[number] = record
-            else:
-                bad += 1
+            bad += number in found
+            found.setdefault(number, value["record"])
         return found, bad
 
     @property
