@@ -91,6 +91,7 @@ class Worker:
         self._count("convert")
         self._same(self.network(self.x), "converted anew")
         own = self.folder / f"records-of-{self.slot}"
+        self._count("continued", own.exists())  # of one that was killed
         self._evaluate(own)
         shutil.rmtree(own)
         try:
@@ -142,9 +143,9 @@ class Worker:
         if float((answer - self.expected).abs().max()) > TOLERANCE:
             raise AssertionError(f"{what}: another answer than the first")
 
-    def _count(self, what: str) -> None:
+    def _count(self, what: str, number: int = 1) -> None:
         with self.counting:
-            self.counts[what] += 1
+            self.counts[what] += number
 
     def _note(self) -> None:
         """A line of figures, of this cycle."""
@@ -235,7 +236,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="of each process, besides its first")
-    parser.add_argument("--kill-every", type=float, default=8, help="seconds between two kills, about")
+    parser.add_argument("--kill-every", type=float, default=20, help="seconds between two kills, about")
     parser.add_argument("--folder", type=Path, default=Path("out/soak"))
     given = parser.parse_args()
     shutil.rmtree(given.folder, ignore_errors=True)
