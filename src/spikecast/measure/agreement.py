@@ -170,7 +170,22 @@ def agreement(
     num_steps: int | None = None,
     inputs: InputFunction | None = None,
 ) -> Agreement:
-    """Compare the spiking network with the model it was made from, on some batches."""
+    """Compare a network with the model it was made from, layer by layer and step by step.
+
+    Args:
+        model: The ANN.
+        network: The network, converted whole.
+        batches: Inputs, with or without targets.
+        num_steps: T; the network's own unless given.
+        inputs: Picks the model's input out of a batch.
+
+    Returns:
+        An Agreement: errors by layer and step; `.explain()` says which layers lose most and what would help.
+
+    Example:
+        >>> for line in measure.agreement(model, snn, [x]).explain():
+        ...     assert isinstance(line, str)
+    """
     network = network.whole("agreement")
     total = network.config.steps_or(num_steps)
     comparison, samples = _Comparison(network, total), 0
