@@ -22,6 +22,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -109,7 +110,7 @@ class Worker:
 
     def _slowly(self) -> Iterator[Any]:
         for batch in self.batches:
-            time.sleep(0.05)  # so that some are killed in between
+            time.sleep(0.15)  # so that some are killed in between
             yield batch
 
     def _said(self, text: str) -> None:
@@ -178,6 +179,11 @@ def start(slot: int, given: argparse.Namespace, until: float) -> int:
     os._exit(code)
 
 
+def measures(slot: int, folder: Path) -> bool:
+    """Whether a process is in the midst of an evaluation."""
+    return (folder / f"records-of-{slot}" / "records-0.jsonl").exists()
+
+
 def run(given: argparse.Namespace) -> tuple[int, list[str]]:
     """Keep all processes going until the time is over, and kill all but the first again and again."""
     until = time.time() + 60 * given.minutes
@@ -193,11 +199,11 @@ def run(given: argparse.Namespace) -> tuple[int, list[str]]:
             elif status and not (slot and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
                 faults.append(f"process {slot} ended with status {status}")
         elif time.time() > next_kill and time.time() < until:
-            victims = [pid for pid, slot in alive.items() if slot]
-            if victims:
+            victims = [pid for pid, slot in alive.items() if slot and (kills % 2 or measures(slot, given.folder))]
+            if victims:  # every other time one that has finished some batches and not all
                 os.kill(chance.choice(victims), signal.SIGKILL)
                 kills += 1
-            next_kill = time.time() + given.kill_every * chance.uniform(0.2, 1.8)
+                next_kill = time.time() + given.kill_every * chance.uniform(0.2, 1.8)
         time.sleep(0.05)
     return kills, faults
 
@@ -216,8 +222,9 @@ def checked(folder: Path) -> tuple[dict[str, Any], list[str]]:
     if len(cycles) < 3:
         return {**counts}, ["the first process has done too little"]
     steady = cycles[min(WARM, len(cycles) - 2) :]
-    first, last = steady[0], steady[-1]
-    growth = (last["memory"] - first["memory"]) / (len(steady) - 1)
+    first, last, part = steady[0], steady[-1], max(1, len(steady) // 4)
+    begin, end = (median(line["memory"] for line in lines) for lines in (steady[:part], steady[-part:]))
+    growth = (end - begin) / max(1, len(steady) - part)
     figures = {**counts, "cycles": len(cycles), "KiB per cycle": round(growth)}
     faults = []
     for what in ("descriptors", "threads"):
