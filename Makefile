@@ -11,7 +11,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check architecture real importers browser dist bench coverage docs clean FORCE
+.PHONY: help demo test test-slow check architecture real importers browser dist bench soak coverage docs clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -63,6 +63,9 @@ importers: .venv/installed-dev ## install snnTorch, SpikingJelly and Sinabs, eac
 
 bench: .venv/installed-dev ## the benchmarks; wants an idle machine
 	$(PY) -m benchmarks
+
+soak: .venv/installed-dev ## half an hour of conversions, runs, files and kills in many processes and threads
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.soak
 
 docs: .venv/installed-dev ## the documentation as a site, in out/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet

@@ -111,6 +111,8 @@ class Config:
         _real("quantile", self.quantile, 0.0, 1.0, open_low=True)
         _real("search_penalty", self.search_penalty, 0.0, 1e6)
         _one_of("output", self.output, get_args(Output))
+        if not isinstance(self.budget_costs, str):
+            raise ConfigError(f"budget_costs={self.budget_costs!r} is not a name; give paper, honest or full")
         self._check_goal()
         _real("firing_boundary", self.firing_boundary, 0.5, 1.0, open_low=True)
         _real("initial_potential", self.initial_potential, -1.0, 1.0)

@@ -365,7 +365,7 @@ def test_a_file_that_may_not_be_read(saved: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), RuntimeError("disk")])
-@pytest.mark.parametrize("call", ["os.replace", "os.fsync", "safetensors.torch.save_file"])
+@pytest.mark.parametrize("call", ["os.replace", "os.fsync", "spikecast.storage.container._parts"])
 def test_a_failure_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: Any) -> None:
     def fail(*args: Any, **kwargs: Any) -> None:
         raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,7 @@ from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.costs import Costs
 from spikecast.errors import ConfigError, GoalError
-from spikecast.experiments.resume import evaluate_all
+from spikecast.experiments.resume import Say, evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Metric, Task, task_named
 from spikecast.measure.verdicts import Front, Setting, Verdicts
@@ -93,6 +94,7 @@ def compare(
     folder: str | os.PathLike[str] | None = None,
     job: Mapping[str, Any] | None = None,
     progress: Callable[[str, int], None] | None = None,
+    say: Say = warnings.warn,
 ) -> Comparison:
     """Convert with each configuration and evaluate all on the same data.
 
@@ -109,6 +111,7 @@ def compare(
         folder: Finished batches are noted there, and not measured again.
         job: What is measured, in plain data; records of another job are refused.
         progress: Called with the name of a configuration and the number of samples of each batch.
+        say: Told which records of the folder do not count; a warning unless given.
 
     Returns:
         A Comparison: `.entries`, `.table()`, and `.against({...})` for verdicts at every energy.
@@ -139,6 +142,7 @@ def compare(
                 folder=None if folder is None else Path(folder) / _slug(name),
                 job={**(job or {}), "config": config.to_json()},
                 progress=None if progress is None else lambda n, name=name: progress(name, n),  # type: ignore[misc]
+                say=say,
             )
         except GoalError as error:
             if len(configs) == len(unmet) + 1:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from spikecast._version import __version__
 from spikecast.batches import TARGETS, Binder, Call, InputFunction, calls
 from spikecast.costs import Costs, costs_named
 from spikecast.errors import ConfigError, DataError
@@ -23,6 +24,7 @@ from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
 from spikecast.network.frames import mean_call, split
 from spikecast.progress import Listener, counted, telling
+from spikecast.storage.tensors import digest_of_model
 from spikecast.text import columns, si
 
 Record = dict[str, Any]  # of one batch: plain JSON data
@@ -157,6 +159,18 @@ class Evaluator:
         if not isinstance(self._network, Network):
             self._network = self._network()
         return self._network
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells this measurement from others: code, settings, weights. A network still to be made has none."""
+        made = self._network if isinstance(self._network, Network) else None
+        return {
+            "code": f"spikecast {__version__}, torch {torch.__version__}",
+            "measured": [self.name, self.num_steps, self.time_axis, self.costs is not None],
+            "weights of the model": None if self.model is None else digest_of_model(self.model),
+            "weights of the network": None if made is None else digest_of_model(made),
+            "settings of the network": None if made is None else made.config.to_json(),
+        }
 
     @cached_property
     def binder(self) -> Binder:

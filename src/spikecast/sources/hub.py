@@ -67,6 +67,9 @@ def open_hub(name: str, *, pretrained: bool) -> Found:
 def _check_folder(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder} has no config.json; give a folder that save_pretrained wrote")
+    odd = next((path for path in folder.iterdir() if not path.is_file() and not path.is_dir()), None)
+    if odd is not None:
+        raise DataError(f"{odd} is no file; remove it")
     if not any(folder.glob("*.safetensors")):
         raise DataError(f"{folder} has no safetensors, and no other weights are read; save the model again with them")
 

@@ -23,6 +23,7 @@ from spikecast.errors import DataError
 from spikecast.graph.calls import batch_size, take
 from spikecast.graph.program import Program
 from spikecast.hardware.circuit.parts import Layer
+from spikecast.storage.files import replacing
 
 COLUMNS = {"t": "<u2", "layer": "<u2", "sample": "<u4", "channel": "<u4", "y": "<u4", "x": "<u4", "level": "|i1"}
 Column = NDArray[Any]
@@ -128,9 +129,9 @@ class Events:
         raise DataError(f"no layer is called {layer!r}; layers are {', '.join(names[:6])}, …")
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the columns as text, a line for each event."""
-        with open(path, "w", encoding="ascii", newline="\n") as file:
-            file.write(",".join(COLUMNS) + "\n")
+        """Write the columns as text, a line for each event; whole or not at all."""
+        with replacing(path) as file:
+            file.write(f"{','.join(COLUMNS)}\n".encode())
             np.savetxt(file, np.stack([c.astype(np.int64) for c in self.columns.values()], 1), "%d", ",")
 
     def save(self, path: str | os.PathLike[str]) -> None:
