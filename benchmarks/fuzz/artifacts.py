@@ -7,6 +7,7 @@ import math
 import random
 import re
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,10 @@ def warm_up() -> None:
             assert not attempt(path)
 
 
-def attempt(path: Path) -> bool:
+def attempt(path: Path, load: Callable[[Path], spikecast.SpikingNetwork] = spikecast.load) -> bool:
     """Load a file and run it twice, on numbers that the file does not choose; whether it was refused."""
     try:
-        network = spikecast.load(path)
+        network = load(path)
         inputs = [_input(spec) for spec in network.plan.program.inputs]
         args, kwargs = _call(network.plan.program, inputs)
         network.run(*args, num_steps=2, **kwargs)
