@@ -30,7 +30,6 @@ from spikecast.storage.ops import schema_of
 
 Case = dict[str, Any]
 _TENSOR = re.compile(r"[fdhibu]\d+")
-RELU = {"op": "aten.relu.default", "args": [["ref", "x"]], "kwargs": {}}
 GROWTH = ["cat", "mul", "pow", "full", "expand", "repeat", "matmul", "einsum", "add", "stack", "outer", "pad"]
 
 
@@ -85,8 +84,11 @@ def warm_up() -> None:
     """What every process would else do anew: make sound files, and load the kernels by running them."""
     targets()
     files = [signed(document, tensors) for document, tensors in bases()]
+    for dtype in ("float32", "float16", "bfloat16"):  # the types there are kernels for
+        node = {"op": "aten.to.dtype", "args": [["ref", "x"], ["torch", dtype]], "kwargs": {}}
+        files.append(file_of({"tensors": {}, "nodes": [node], "lie": False, "neuron": True}))
     with tempfile.TemporaryDirectory() as folder:
-        for content in [*files, file_of({"tensors": {}, "nodes": [RELU], "lie": False, "neuron": True})]:
+        for content in files:
             path = Path(folder) / "net"
             path.write_bytes(content)
             assert not attempt(path)
