@@ -13,8 +13,11 @@ import signal
 import struct
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+import torch
 
 MEMORY = 2**30  # beyond what the process has already
 SECONDS = 2.0  # of processor time
@@ -71,7 +74,9 @@ def run(attempt: Attempt, seeds: range, found: Callable[[Finding], None]) -> tup
 def _in_child(attempt: Attempt, seeds: range, board: Board, found: Callable[[Finding], None]) -> str | None:
     """Try cases in a fork; how it ended, if not by itself."""
     with tempfile.TemporaryFile() as notes:
-        child = os.fork()
+        with warnings.catch_warnings():  # of threads, which the child does without
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
         if child == 0:
             code = 1
             try:
@@ -109,6 +114,7 @@ def _work(attempt: Attempt, seeds: range, board: Board, notes: int) -> None:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
+    torch.set_num_threads(1)
     before = _size()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (before + 2 * MEMORY, before + 2 * MEMORY))
