@@ -68,4 +68,4 @@ def read(path: Any, names: Sequence[str], limit: int, index: str = "") -> dict[s
 def use() -> None:
     """Read by way of the server from now on."""
     _server()
-    files.read_hdf5 = nir_file.read_hdf5 = read
+    vars(files)["read_hdf5"] = vars(nir_file)["read_hdf5"] = read

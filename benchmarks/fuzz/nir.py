@@ -59,7 +59,7 @@ def _written(draw: random.Random, document: Any, tensors: dict[str, Tensor], *, 
             for name, value in texts.items():
                 file[f"node/metadata/spikecast.{name}"] = value
             for number, tensor in enumerate(tensors.values()):
-                flat = tensor.reshape(-1).view(torch.uint8).numpy() if tensor.numel() else []
+                flat: Any = tensor.reshape(-1).view(torch.uint8).numpy() if tensor.numel() else []
                 file[f"node/metadata/spikecast.data/t{number}"] = flat
             if lies and draw.random() < 0.3:
                 name = f"node/metadata/spikecast.{draw.choice(list(texts))}"

@@ -21,7 +21,7 @@ import torch
 
 MEMORY = 2**30  # beyond what the process has already
 SECONDS = 2.0  # of processor time
-CLOCK = 30  # seconds without any news, as of one that waits for ever
+CLOCK = 120  # seconds without any news, as of one that waits for ever
 BATCH = 500
 _TOO_LONG = f"signal {signal.SIGXCPU:d}"
 _PAGE = os.sysconf("SC_PAGESIZE")

@@ -64,8 +64,12 @@ def test_what_an_earlier_case_broke_is_not_the_fault_of_the_last() -> None:
 
 
 def test_one_that_waits_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attempt(seed: int) -> bool:
+        time.sleep(99 * seed)
+        return False
+
     monkeypatch.setattr(worker, "CLOCK", 1)
-    assert [f.what for f in findings(lambda seed: bool(time.sleep(99 * seed)), range(2))] == ["signal 9"]
+    assert [finding.what for finding in findings(attempt, range(2))] == ["signal 9"]
 
 
 @pytest.mark.parametrize(("name", "seeds"), [("artifacts", range(150)), ("events", range(400)), ("nir", range(20))])
