@@ -94,10 +94,29 @@ def compare(
     job: Mapping[str, Any] | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Comparison:
-    """Convert with each configuration and evaluate all on the same data; with a `folder`, resumable.
+    """Convert with each configuration and evaluate all on the same data.
 
-    `calibration` and `data` are functions that make a loader, since each is gone through several times. A budget or
-    fidelity that cannot be met is left out, unless no other way is left.
+    A budget or fidelity that cannot be met is left out, unless no other way is left.
+
+    Args:
+        model: The ANN.
+        calibration: A function that makes a loader; it is gone through several times.
+        data: The same, of (input, target).
+        configs: Settings by name.
+        task: As for `measure.evaluate`.
+        costs: As for `measure.evaluate`.
+        regions: As for `spikecast.convert`.
+        folder: Finished batches are noted there, and not measured again.
+        job: What is measured, in plain data; records of another job are refused.
+        progress: Called with the name of a configuration and the number of samples of each batch.
+
+    Returns:
+        A Comparison: `.entries`, `.table()`, and `.against({...})` for verdicts at every energy.
+
+    Example:
+        >>> ways = {name: presets.preset(name, num_steps=2) for name in ("dcgs", "ours")}
+        >>> list(compare(model, lambda: batches, lambda: [(x, labels)], ways).entries)
+        ['dcgs', 'ours']
     """
     if not configs:
         raise ConfigError("nothing to compare; give at least one configuration")

@@ -228,12 +228,27 @@ def evaluate(
     time_axis: int | None = None,
     progress: bool | Listener = False,
 ) -> Evaluation:
-    """Run batches of (input, target) and score the answer after each step; with the `model`, beside it.
+    """Score the answer after each step, and count what it costs.
 
-    `task` is the name of one, an `OwnTask`, or any other `Task`; `costs` price the operations (None leaves energy out);
-    `inputs` and `targets` pick those out of a batch. With `time_axis` inputs hold frames on that axis, one for each
-    step, and the model is asked about their mean. `progress=True` shows a bar on stderr; a function is told (stage,
-    done, total) instead.
+    Args:
+        network: A converted network.
+        data: Batches of (input, target), or dicts that name their target "labels", "label", "target" or "targets".
+        task: "classification", "segmentation", "detection", "language", "reconstruction", or a task such as `OwnTask`.
+        model: The ANN, to be scored beside it.
+        costs: Prices of the operations: "paper", "honest", "full", or a `Costs`; None leaves energy out.
+        num_steps: T; the network's own unless given.
+        inputs: Picks the model's input out of a batch.
+        targets: Picks the target out of a batch.
+        time_axis: The axis on which inputs hold frames, one for each step; the ANN is asked about their mean.
+        progress: True shows a bar on stderr. A function is called with (stage, done, total).
+
+    Returns:
+        An Evaluation: `.steps["top1"]`, `.ann`, `.agreement`, `.energy`, with intervals in `.table()` and `.to_json()`.
+
+    Example:
+        >>> found = measure.evaluate(snn, [(x, labels)], model=model)
+        >>> len(found.steps["top1"]) == snn.config.num_steps
+        True
     """
     evaluator = Evaluator(
         network,

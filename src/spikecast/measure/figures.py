@@ -152,7 +152,23 @@ def energy(
     num_steps: int | None = None,
     inputs: InputFunction | None = None,
 ) -> Energy:
-    """Run the batches and count every operation; `costs` are "paper", "honest", "full", or your own Costs."""
+    """Run the batches and count every operation.
+
+    Args:
+        network: A converted network.
+        batches: Inputs, with or without targets.
+        costs: "paper", "honest", "full", or your own `Costs`.
+        num_steps: T; the network's own unless given.
+        inputs: Picks the model's input out of a batch.
+
+    Returns:
+        An Energy: joules per sample after each step (`.snn`), the ANN's (`.ann`), `.ratio`, and `.table(ops=True)`.
+
+    Example:
+        >>> spent = measure.energy(snn, [x])
+        >>> spent.ratio[0] < spent.ratio[-1]  # more steps, more energy
+        True
+    """
     named = costs_named(costs)
     tally = Tally(network.config.steps_or(num_steps))
     for call in bound_calls(network, batches, inputs):

@@ -123,10 +123,9 @@ def _preparation(name: str, raw: Mapping[str, Any], *, local: bool) -> Preparati
     """How images are made ready, as preprocessor_config.json says."""
     import transformers
 
-    try:
+    said: dict[str, Any] = {}
+    if any(_file(name, file, local=local) for file in ("preprocessor_config.json", "processor_config.json")):
         said = transformers.ImageProcessingMixin.get_image_processor_dict(name, local_files_only=local)[0]
-    except OSError:  # it has none
-        said = {}
     size = said.get("size") or raw.get("image_size") or 224
     shown = _side(said["crop_size"] if said.get("do_center_crop") and said.get("crop_size") else size)
     scaled, squash = _side(size), isinstance(size, dict) and "height" in size

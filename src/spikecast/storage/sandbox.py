@@ -39,7 +39,21 @@ _OURS = {name: own for name, own in vars(errors).items() if isinstance(own, type
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The limits of a sandbox: memory beyond what torch takes ("4GiB", or bytes), and seconds for each call."""
+    """The limits of a sandbox, which a stranger's network is loaded and run in.
+
+    Args:
+        memory: What it may take beyond what torch takes: bytes, or text such as "4GiB".
+        seconds: How long loading and each call may take.
+
+    Raises:
+        ConfigError: A value that is no such limit.
+
+    Example:
+        >>> snn.save("theirs.spikecast")
+        >>> limits = spikecast.Sandbox(memory="1GiB", seconds=300)
+        >>> torch.equal(spikecast.load("theirs.spikecast", sandbox=limits)(x), snn(x))
+        True
+    """
 
     memory: int | str = "4GiB"
     seconds: float = 600.0

@@ -52,7 +52,17 @@ def save_events(events: Events, path: str | os.PathLike[str]) -> None:
 
 
 def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Events:
-    """The events of a file that is whole, of a known version, and unpacked no larger than `max_bytes`."""
+    """The events in a file that `Events.save` wrote; it may be a stranger's.
+
+    Args:
+        path: A file that is whole and of a known version, npz or HDF5.
+        max_bytes: How large it may be when it is unpacked.
+
+    Example:
+        >>> hardware.record_events(snn, x).save("events.npz")
+        >>> len(hardware.load_events("events.npz")) == len(hardware.record_events(snn, x))
+        True
+    """
     size, start = file_start(path, "a file of events")
     if size > max_bytes + MAX_HEADER:
         raise ArtifactError(f"{path} has {size} bytes, the limit is {max_bytes}; give a larger max_bytes")
