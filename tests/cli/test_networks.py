@@ -112,6 +112,18 @@ def test_a_saved_network_knows_its_images(cli, saved: Path) -> None:
     assert len(json.loads(cli("eval", "digits.spikecast", *words, "-T", "3").out)["agreement"]) == 3
 
 
+def test_a_saved_network_in_a_sandbox(cli, saved: Path) -> None:
+    """The same figures; what needs the graph is refused in one line."""
+    words = ["digits.spikecast", "--data", "demo:digits", *QUICK[2:], "--json"]
+    assert json.loads(cli("eval", *words, "--sandbox").out) == json.loads(cli("eval", *words).out)
+    refused = cli("explain", *words[:-1], "--sandbox").complaint
+    assert "a network in a sandbox shows no graph, which this command needs" in refused
+    assert (
+        "--sandbox goes with a FILE.spikecast, and demo:cnn is none"
+        in cli("inspect", "demo:cnn", "--sandbox").complaint
+    )
+
+
 def test_batches_of_ones_own_are_not_made_ready(cli, home: Path) -> None:
     words = ["net.py:net", "--trust", "--data", "net.py:batches", "--out", "own.spikecast", "-T", "2"]
     done = cli("convert", *words)

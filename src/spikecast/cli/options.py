@@ -60,6 +60,9 @@ class ModelOptions(WeightOptions):
         str | None,
         typer.Option("--of", metavar="MODEL", help="the model of a FILE.spikecast that was converted by region"),
     ] = None
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="load and run a FILE.spikecast in a process of its own, under limits")
+    ] = False
     regions: Annotated[
         str,
         typer.Option(help="submodules to convert where the whole cannot be: auto, or their names with commas between"),

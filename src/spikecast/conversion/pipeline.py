@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,9 @@ from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.progress import Listener, counted, length, tell, telling
+
+if TYPE_CHECKING:
+    from spikecast.storage.sandbox import Sandbox
 
 FilePath = str | os.PathLike[str]
 Device = str | torch.device | None
@@ -222,20 +225,46 @@ class _First:
 
 
 @overload
-def load(path: FilePath, *, model: None = None, device: Device = None) -> SpikingNetwork: ...
+def load(
+    path: FilePath, *, model: None = None, device: Device = None, sandbox: Literal[False] = False
+) -> SpikingNetwork: ...
 
 
 @overload
-def load(path: FilePath, *, model: nn.Module, device: Device = None) -> RegionNetwork: ...
+def load(
+    path: FilePath, *, model: nn.Module, device: Device = None, sandbox: Literal[False] = False
+) -> RegionNetwork: ...
 
 
-def load(path: FilePath, *, model: nn.Module | None = None, device: Device = None) -> Network:
+@overload
+def load(
+    path: FilePath, *, model: nn.Module | None = None, device: Device = None, sandbox: bool | Sandbox = False
+) -> Network: ...
+
+
+def load(
+    path: FilePath, *, model: nn.Module | None = None, device: Device = None, sandbox: bool | Sandbox = False
+) -> Network:
     """The network in a file, as `save` wrote it; on the CPU unless a device is given.
 
-    A network that was converted by region needs the `model` whose regions it stands in for; any other needs no code.
+    Args:
+        path: The file.
+        model: The model whose regions the network stands in for, where it was converted by region; any other needs no
+            code.
+        device: Where it is to run.
+        sandbox: True, or a `Sandbox` with limits: a stranger's file is loaded and run in a process of its own.
+
+    Example:
+        >>> snn.save("net.spikecast")
+        >>> torch.equal(spikecast.load("net.spikecast")(x), snn(x))
+        True
     """
     from spikecast.storage import artifact  # and msgspec with it
 
+    if sandbox:
+        from spikecast.storage.sandboxed import in_sandbox
+
+        return in_sandbox(path, model, device, sandbox)
     model = None if model is None else accepted(model)
     network = artifact.load(path, model=model, device=device)
     if model is not None:  # then it is by region: of any other, a model is refused

@@ -20,7 +20,6 @@ from spikecast.measure.scores import Scores
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.answers import at_step
 from spikecast.network.base import Network
-from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
 from spikecast.network.frames import mean_call, split
 from spikecast.progress import Listener, counted, telling
@@ -194,7 +193,7 @@ class Evaluator:
         if self.costs is None:
             answers = self.network.run(*call[0], num_steps=self.num_steps, time_axis=self.time_axis, **call[1])
         else:
-            answers = metered_run(self.network, call, tally, self.time_axis)
+            answers = self.network.metered(call, tally, self.time_axis)
         each = [at_step(answers, t) for t in range(self.num_steps)]
         record: Record = {"batch": number, "samples": _length(target), "slots": self.network.slots(self.num_steps)}
         record["steps"] = [self.task.notes(answer, target) for answer in each]

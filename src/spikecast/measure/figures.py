@@ -14,7 +14,6 @@ from spikecast.batches import InputFunction
 from spikecast.costs import Costs, costs_named
 from spikecast.measure.run import bound_calls
 from spikecast.network.base import Network
-from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
 from spikecast.text import columns, si
 
@@ -173,7 +172,7 @@ def energy(
     named = costs_named(costs)
     tally = Tally(network.config.steps_or(num_steps))
     for call in bound_calls(network, batches, inputs):
-        metered_run(network, call, tally)
+        network.metered(call, tally)
     found = Energy(tally, *named, network.slots(num_steps))
     if found.missing:
         warnings.warn(

@@ -27,6 +27,7 @@ from spikecast.theory.neuron import Neuron
 
 if TYPE_CHECKING:
     from spikecast.hardware.twin.twin import Twin
+    from spikecast.network.counting.tally import Tally
     from spikecast.network.spiking import SpikingNetwork
 
 # The neurons of one run of a network: plain ones, or such as count or compare on the way.
@@ -177,6 +178,12 @@ class Network(nn.Module, ABC):
         if time_axis is not None:
             return self.run_frames((args, kwargs), time_axis, num_steps)
         return self.run_with((args, kwargs), self.config.steps_or(num_steps), **limits)
+
+    def metered(self, call: Call, tally: Tally, time_axis: int | None = None) -> Any:
+        """The answers of `run`; what was done is added to the tally."""
+        from spikecast.network.counting.meter import metered_run
+
+        return metered_run(self, call, tally, time_axis)
 
     @abstractmethod
     def run_frames(self, call: Call, time_axis: int, num_steps: int | None, states_of: StatesOf | None = None) -> Any:

@@ -69,7 +69,8 @@ class Sender:
 
     def values(self, flat: Column, level: Column) -> NDArray[np.float64]:
         """What spikes stand for: ±θ/2**(i-1)."""
-        threshold = np.broadcast_to(self.threshold, self.shape).reshape(-1)[flat]
+        # Looked up, not laid out: a file may speak of a layer that is larger than memory.
+        threshold = np.broadcast_to(self.threshold, self.shape)[np.unravel_index(flat, self.shape)]
         values: NDArray[np.float64] = np.sign(level) * np.ldexp(threshold, 1 - np.abs(level.astype(np.int32)))
         return values
 
