@@ -248,7 +248,7 @@ def load(
     """The network in a file, as `save` wrote it; on the CPU unless a device is given.
 
     Args:
-        path: The file.
+        path: The file; `hub://user/repo/file.spikecast` is fetched from the Hugging Face Hub first (extra `hub`).
         model: The model whose regions the network stands in for, where it was converted by region; any other needs no
             code.
         device: Where it is to run.
@@ -260,7 +260,9 @@ def load(
         True
     """
     from spikecast.storage import artifact  # and msgspec with it
+    from spikecast.storage.remote import fetched
 
+    path = fetched(path)
     if sandbox:
         from spikecast.storage.sandboxed import in_sandbox
 
