@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -18,6 +18,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from spikecast.batches import check_model
 from spikecast.errors import ModelError
 from spikecast.graph.calls import form
+from spikecast.theory.modes import no_autocast
 
 _WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # torch.compile, FSDP, checkpoints
 _QUANTISED = ("torch.ao.nn.", "torch.ao.quantization.", "torchao.")
@@ -27,12 +28,7 @@ _FLOAT = ("torch.ao.quantization.stubs", "torch.ao.nn.intrinsic.modules")  # of 
 @contextmanager
 def own_modes() -> Iterator[None]:
     """No autograd, inference mode or autocast of the caller's: what is computed does not depend on where it is."""
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.no_grad())
+    with no_autocast(), torch.inference_mode(False), torch.no_grad():
         yield
 
 

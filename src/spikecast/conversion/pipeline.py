@@ -23,6 +23,7 @@ from spikecast.conversion.search import SAMPLES, search_thresholds
 from spikecast.conversion.sensitivity import Answer
 from spikecast.conversion.shared import same_everywhere, same_neurons, shared_out
 from spikecast.errors import ConfigError
+from spikecast.graph.turns import capturing
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
@@ -100,12 +101,13 @@ def convert(
         first = next(bound)
         network: Network
         tell("capture", 0, 1)
-        if regions is None:
-            network = prepare(model, first, config, strict=strict)
-        elif regions == "auto":
-            network = find_regions(model, first, config, strict=strict)
-        else:
-            network = prepare_regions(model, first, config, regions, strict=strict)
+        with capturing():
+            if regions is None:
+                network = prepare(model, first, config, strict=strict)
+            elif regions == "auto":
+                network = find_regions(model, first, config, strict=strict)
+            else:
+                network = prepare_regions(model, first, config, regions, strict=strict)
         tell("capture", 1, 1)
         calibrate(network, counted(chain([first], bound), "calibrate", _length(batches)), binder)
     network.inputs = inputs

@@ -22,7 +22,7 @@ from spikecast.network.anytime import Stop
 from spikecast.network.plan import Site
 from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
-from spikecast.theory.gradients import no_grad
+from spikecast.theory.modes import is_exporting, no_grad
 from spikecast.theory.neuron import Neuron
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Network(nn.Module, ABC):
     @no_grad
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns, after `config.num_steps` steps; torch.export can follow it (docs/hardware.md)."""
-        if torch.compiler.is_exporting():
+        if is_exporting():
             self.whole("torch.export")
         return at_step(self.run_with((args, kwargs), self.config.num_steps), -1)
 

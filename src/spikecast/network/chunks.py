@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError
@@ -19,6 +18,7 @@ from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Meta, Program
 from spikecast.network.answers import Place, batch_place, in_time, join, stacked, unfolded, with_sizes
 from spikecast.network.states import NeuronStates
+from spikecast.theory.modes import is_exporting
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
@@ -54,7 +54,7 @@ def run_in_chunks(
     compile: bool = False,
 ) -> list[Any]:
     """The output leaves after each step, [T, ...] each; `neurons` makes those of each piece."""
-    if network.foldable and torch.compiler.is_exporting():  # the number of samples is not known yet: all of them
+    if network.foldable and is_exporting():  # the number of samples is not known yet: all of them
         return with_sizes(program, tensors, _folded(network, program, tensors, total, total, neurons).leaves)
     limit = _comfortable(program, tensors, total) if max_batch is None else max_batch
     if limit < 1:
