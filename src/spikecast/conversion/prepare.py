@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from spikecast.batches import Call, check_model
 from spikecast.config import Config
 from spikecast.conversion.accepted import own_modes
+from spikecast.conversion.contents import contents, difference
 from spikecast.conversion.foldable import why_not_foldable
 from spikecast.conversion.planning import plan
 from spikecast.errors import CaptureError, DataError, ModelError, first_line
@@ -68,14 +69,16 @@ class Part:
         return program, plan(program, self.config, raw_inputs=self.raw_inputs)
 
     def recapture(self, axis: int) -> Recapture:
-        """How to capture the model again for another call, as long as its weights are the same."""
-        versions = _versions(self.model)
+        """How to capture the model again for another call, as long as it is the same."""
+        before = contents(self.model)
 
         def recapture(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
             check_model(self.model)
-            if _versions(self.model) != versions:
+            changed = difference(before, contents(self.model))
+            if changed:
                 raise ModelError(
-                    "the model has changed since conversion, and this call needs another capture; convert again"
+                    f"the model has changed since conversion ({changed} is not as it was), and this call needs "
+                    "another capture; convert it again"
                 )
             return self.captured((tuple(args), dict(kwargs)), axis)[1]
 
@@ -94,10 +97,6 @@ def _fixed_sizes(program: Program) -> Iterator[str]:
         if len(others) > 1 and all(isinstance(dim, int) for dim in others):
             shape = ", ".join("any" if dim in program.batch_symbols else str(dim) for dim in tensor.dims)
             yield f"the sizes of an input are fixed: ({shape}); another size means another capture of the model"
-
-
-def _versions(model: nn.Module) -> list[int]:
-    return [tensor._version for tensor in (*model.parameters(), *model.buffers())]
 
 
 def _captured(part: Part, call: Call) -> tuple[Program, Plan, str | None, int]:
