@@ -1,4 +1,4 @@
-"""What a model is made of, to see later whether it has changed. A change by `.data` hides from torch's own count of them."""
+"""What a model is made of, to see later whether it has changed; torch's own count of changes overlooks `.data`."""
 
 from __future__ import annotations
 

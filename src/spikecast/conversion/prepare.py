@@ -15,7 +15,7 @@ from spikecast.conversion.accepted import own_modes
 from spikecast.conversion.contents import contents, difference
 from spikecast.conversion.foldable import why_not_foldable
 from spikecast.conversion.planning import plan
-from spikecast.errors import CaptureError, DataError, ModelError, first_line
+from spikecast.errors import CaptureError, DataError, ModelError, ResourceError, enough_memory, first_line
 from spikecast.graph.calls import call_leaves, cloned
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
@@ -52,6 +52,9 @@ def prepare(
     network.allow_recapture(part.recapture(axis))
     if program.dropped:
         network.add_note(f"left out of the answer, which holds no caches and no loss: {', '.join(program.dropped)}")
+    if program.written:
+        names = ", ".join(program.written)
+        network.add_note(f"forward writes to its buffers, which a network keeps as they were at conversion: {names}")
     return network
 
 
@@ -150,9 +153,9 @@ def _own_answer(model: nn.Module, call: Call) -> Any:
     args, kwargs = cloned(call)
     state = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
-        with refusing_packed(model):
+        with refusing_packed(model), enough_memory():
             return model(*args, **kwargs)
-    except CaptureError:
+    except (CaptureError, ResourceError):
         raise
     except Exception as error:
         said = f"{type(model).__name__} itself cannot take the call: {first_line(error)}"

@@ -143,6 +143,7 @@ class Program:
     guards: tuple[Guard, ...] = ()
     batch_symbols: tuple[str, ...] = ()  # empty: the batch size is pinned
     dropped: tuple[str, ...] = ()  # what the model answers besides: caches and losses
+    written: tuple[str, ...] = ()  # buffers that the model's forward writes to, and the program does not
     parameters: tuple[str, ...] = ()  # names of the model's positional arguments, in order
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Program:

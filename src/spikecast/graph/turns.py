@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from spikecast.errors import enough_memory
 from spikecast.theory.modes import no_autocast
 
 _turn = threading.Condition()  # whoever captures holds it
@@ -22,13 +23,13 @@ _waiting: set[int] = set()  # threads that are to capture next: nobody starts a 
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """While this lasts, no other thread captures, and the caller's autocast is off."""
+    """While this lasts, no other thread captures, the caller's autocast is off, and want of memory is said as such."""
     me = threading.get_ident()
     with _turn:
         _turn.wait_for(lambda: me in _running or not _waiting)
         _running[me] = _running.get(me, 0) + 1
     try:
-        with no_autocast():
+        with no_autocast(), enough_memory():
             yield
     finally:
         _leave(me)

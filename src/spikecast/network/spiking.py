@@ -24,7 +24,7 @@ from spikecast.network.chunks import run_in_chunks
 from spikecast.network.plan import Plan, Site
 from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
-from spikecast.theory.modes import is_exporting, no_grad
+from spikecast.theory.modes import is_exporting, no_grad, refuse_followers
 from spikecast.theory.neuron import Neuron
 
 Recapture = Callable[[Sequence[Any], Mapping[str, Any]], Plan]
@@ -255,7 +255,8 @@ class SpikingNetwork(Network):
         return plan
 
     def check(self, tensors: Sequence[Tensor]) -> None:
-        """Refuse tensors on another device, and values that are not finite."""
+        """Refuse tensors on another device or without values, and values that are not finite."""
+        refuse_followers(tensors)
         if not tensors:
             raise DataError("called without a tensor; give the input the model takes")
         for tensor in tensors:

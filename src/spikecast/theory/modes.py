@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from spikecast.errors import ModelError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -16,6 +20,25 @@ R = TypeVar("R")
 def is_exporting() -> bool:
     """Whether torch.export traces what this thread computes; torch's own flag is up for all threads at once."""
     return torch.compiler.is_exporting() and torch._C._len_torch_dispatch_stack() > 0
+
+
+def refuse_followers(given: Sequence[Any]) -> None:
+    """Refuse what follows this thread's ops instead of computing them; torch.export alone can follow a neuron."""
+    if not is_exporting() and (name := _follower(given)):
+        raise ModelError(f"{name} cannot follow spikes; take torch.export.export(snn, ...), or call snn(x) itself")
+
+
+def _follower(given: Sequence[Any]) -> str:
+    mode, modes = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey
+    if isinstance(given, fx.Proxy) or mode(modes.PROXY) is not None:
+        return "torch.fx"
+    if torch.jit.is_tracing():
+        return "torch.jit.trace"
+    tensors = [value for value in given if isinstance(value, Tensor)]
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+        return "torch.func (vmap, grad, jvp)"
+    is_fake = mode(modes.FAKE) is not None or any(isinstance(t, FakeTensor) for t in tensors)
+    return "a fake tensor" if is_fake else ""
 
 
 def no_grad(function: Callable[P, R]) -> Callable[P, R]:
