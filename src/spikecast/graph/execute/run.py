@@ -18,6 +18,7 @@ from spikecast.errors import ModelError
 from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.schedule import IN_PLACE, keeps_form
 from spikecast.graph.program import NEURON, SIZE, Node, Program, replace_refs, resolve
+from spikecast.graph.turns import computing
 
 _RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
 
@@ -40,6 +41,7 @@ class Execution:
         self.fold = 1
         self.device = torch.device("cpu")
 
+    @computing()
     def start(self, inputs: Sequence[Tensor], observer: Observer | None = None) -> None:
         """Compute everything that is the same at each step. Moving inputs hold their steps folded in already."""
         self.env = dict(self.tensors)
@@ -57,6 +59,7 @@ class Execution:
             for name in self.schedule.after_once.get(node.name, ()):
                 self.env.pop(name, None)
 
+    @computing()
     def advance(self, observer: Observer, fold: int = 1, *, folded_inputs: bool = False) -> list[Any]:
         """The outputs for `fold` further steps; tensors that move hold them in their batch axis."""
         env = {name: self.env[name] for name in self.moving_inputs}
@@ -78,6 +81,7 @@ class Execution:
                 observer.forget(name)
         return list(replace_refs(self.program.outputs, lambda ref: (env if ref.name in env else self.env)[ref.name]))
 
+    @computing()
     def advance_apart(self, observer: Observer, count: int) -> None:
         """`count` steps side by side, op by op, for a graph whose batch cannot hold them; only the neurons matter."""
         envs: list[dict[str, Any]] = [{} for _ in range(count)]
