@@ -11,7 +11,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check architecture real importers browser dist bench coverage clean FORCE
+.PHONY: help demo test test-slow check architecture real importers browser dist bench soak fuzz coverage docs clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -64,6 +64,15 @@ importers: .venv/installed-dev ## install snnTorch, SpikingJelly and Sinabs, eac
 bench: .venv/installed-dev ## the benchmarks; wants an idle machine
 	$(PY) -m benchmarks
 
+soak: .venv/installed-dev ## half an hour of conversions, runs, files and kills in many processes and threads
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.soak
+
+fuzz: .venv/installed-dev ## hostile files, five minutes of each kind (FUZZ="artifacts --count 200000 --seconds 3600" for others)
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks.fuzz $(FUZZ)
+
+docs: .venv/installed-dev ## the documentation as a site, in out/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+
 coverage: .venv/installed-dev ## every family of timm and every network of torchvision; takes hours, goes on where it stopped
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.coverage
 	$(PY) -m benchmarks.coverage --page docs
@@ -71,6 +80,7 @@ coverage: .venv/installed-dev ## every family of timm and every network of torch
 dist: .venv/installed-dev ## the wheel and the sdist, in dist/; their contents are checked
 	rm -rf dist
 	$(PY) -m build --no-isolation
+	$(PY) -m twine check --strict dist/*
 	$(PYTEST) -q tests/packaging
 
 clean: ## remove caches and build products (not .venv)

@@ -18,9 +18,11 @@ from benchmarks.coverage.models import Case
 from benchmarks.coverage.page import halves
 from spikecast import Config
 from spikecast.conversion import prepare
+from spikecast.errors import CaptureError
 from spikecast.graph.capture.export import capture
 from spikecast.graph.structure import flatten
 from spikecast.network.base import Network
+from spikecast.network.spiking import SpikingNetwork
 
 EARLY, LATE = 2, 16
 # One spike in a step, so that the number of steps is what makes the answer better. Quantiles take one pass.
@@ -49,18 +51,29 @@ def _examine(case: Case) -> dict[str, Any]:
     settle(model, first)
     took: list[float] = []
     with patch.object(prepare, "capture", _timed(capture, took)):
-        snn = spikecast.convert(model, [(first,)] if case.regions else [first], CONFIG, regions=case.regions or None)
+        snn = converted(model, first, case)
     found: dict[str, Any] = {
         "shape": case.shape,
         "parameters": sum(p.numel() for p in model.parameters()),
         "capture": sum(took),
         "share": snn.report.spiking_share,
+        "regions": not isinstance(snn, SpikingNetwork),
         "notes": list(snn.report.notes),
     }
     errors = distances(answers(snn, asked, case, LATE), answers(model, asked, case, 1)[0])
     found |= {"early": errors[EARLY - 1], "late": errors[LATE - 1]}
     found |= {"same": is_kept(snn, model, asked, case), "seconds": time.process_time() - began}
     return found
+
+
+def converted(model: nn.Module, first: Any, case: Case) -> Network:
+    """The network; of a model that cannot be captured whole, its largest parts that can."""
+    if case.regions:
+        return spikecast.convert(model, [(first,)], CONFIG, regions=case.regions)
+    try:
+        return spikecast.convert(model, [first], CONFIG)
+    except CaptureError:
+        return spikecast.convert(model, [first], CONFIG, regions="auto")
 
 
 def images(case: Case, count: int) -> Any:
@@ -128,7 +141,7 @@ def is_kept(snn: Network, model: nn.Module, asked: Any, case: Case) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.spikecast"
         snn.save(path)
-        loaded = spikecast.load(path, model=model) if case.regions else spikecast.load(path)
+        loaded = spikecast.load(path, model=None if isinstance(snn, SpikingNetwork) else model)
     ours, theirs = (answers(network, asked, case, EARLY) for network in (snn, loaded))
     return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from spikecast.network.generate import generate
     from spikecast.network.spiking import SpikingNetwork
     from spikecast.page import build as report
+    from spikecast.storage.sandbox import Sandbox
 
 __all__ = [
     "Config",
+    "Sandbox",
     "SpikecastError",
     "SpikingNetwork",
     "__version__",
@@ -34,6 +36,7 @@ __all__ = [
 
 _MODULES = ("hardware", "measure", "presets")
 _HOMES = {
+    "Sandbox": ("spikecast.storage.sandbox", "Sandbox"),
     "SpikingNetwork": ("spikecast.network.spiking", "SpikingNetwork"),
     "convert": ("spikecast.conversion.pipeline", "convert"),
     "generate": ("spikecast.network.generate", "generate"),

@@ -286,7 +286,7 @@ def joined(calls: Sequence[Call], axis: int = 0) -> Call:
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse a model in training mode or with weights that are not numbers."""
+    """Refuse a model in training mode or with weights that are not numbers; a bound or a mask may be infinite."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"{type(model).__name__} is not a torch.nn.Module; give the model itself")
     training = next((name for name, m in model.named_modules() if m.training), None)
@@ -295,8 +295,11 @@ def check_model(model: nn.Module) -> None:
         raise ModelError(
             f"{type(model).__name__} cannot be converted: {where} in training mode; call model.eval() first"
         )
+    bounds = {name for name, _ in model.named_buffers() if "running_" not in name}
     for name, value in (*model.named_parameters(), *model.named_buffers()):
         if value.is_meta:
             raise ModelError(f"weight {name!r} is on the meta device, without values; load a checkpoint first")
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        if not value.is_floating_point():
+            continue
+        if bool(value.isnan().any()) or (name not in bounds and bool(value.isinf().any())):
             raise ModelError(f"weight {name!r} holds NaN or inf; load a sound checkpoint")

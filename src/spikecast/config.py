@@ -41,32 +41,42 @@ SITE_FIELDS = (
 
 @dataclass(frozen=True)
 class Config:
-    """How to convert. Field by field:
+    """How to convert: frozen, and checked when it is made.
 
-    num_steps          T, the time-steps a run takes unless it is told otherwise
-    num_levels         n, thresholds per sign of a multi-threshold neuron; 1 is the signed IF neuron
-    burst              spikes that a neuron may send in one step, 1 to 14; 1 is the paper's neuron
-    coding             "differential" (the paper) or "rate"
-    thresholds         how the base threshold is found: auto, iteration, iteration_paper, quantile, search; as the
-                       authors' code does it: iteration_published, quantile_published
-    threshold_scale    c, multiplies what the method found (not with search, which finds its own)
-    granularity        one threshold per layer, per feature channel, per neuron, or per dim 1 (the authors' code)
-    signed             False: only positive spikes, the classical IF neuron (rate coding only)
-    encode_input       True: the network's analog input is sent as spikes too
-    quantile           p of the quantile method, and of the starting point of search
-    search_penalty     λ of search: what one spike per neuron costs in squared relative error
-    energy_budget      share of the ANN's energy that num_steps steps may cost: levels, bursts and thresholds of each
-                       site are chosen so that the answers suffer least
-    budget_costs       the costs that the budget is counted in: paper, honest or full
-    fidelity           how far the answers may be from the ANN's after num_steps steps, at the least energy: nats per
-                       answer where they are scores of classes, else their squared relative error
-    output             what the answers are: logits (scores of classes), values, or auto: logits where the batches carry
-                       whole numbers as labels
-    firing_boundary    b: level λ fires from b·λ on
-    initial_potential  v₀ as a fraction of the threshold
-    leak               share of its potential that a neuron loses between two steps; 0 is the paper's neuron
-    overrides          {site name pattern: {field: value} or None}; None leaves the site analog; the last match wins
-    seed               of whatever is drawn at random while converting
+    Args:
+        num_steps: T, the time-steps that a run takes unless it is told otherwise; 1 to 4096.
+        num_levels: n, thresholds per sign of a multi-threshold neuron; 1 to 14, and 1 is the signed IF neuron.
+        burst: Spikes that a neuron may send in one step; 1 to 14, and 1 is the paper's neuron.
+        coding: "differential" (the paper's: spikes say what changes) or "rate" (spikes are counted).
+        thresholds: How the base threshold is found: "auto", "iteration", "iteration_paper", "quantile", "search"; as
+            the authors' code does it: "iteration_published", "quantile_published".
+        threshold_scale: c, multiplies what the method found; above 0. Not with "search", which finds its own.
+        granularity: One threshold per "layer", per feature "channel", per "neuron", or per "dim1" (the authors' code).
+        signed: False: only positive spikes, the classical IF neuron; rate coding only.
+        encode_input: True: the network's analog input is sent as spikes too.
+        quantile: p of the quantile method, and of the starting point of "search"; above 0, up to 1.
+        search_penalty: λ of "search": what one spike per neuron costs in squared relative error; 0 or more.
+        energy_budget: Share of the ANN's energy that `num_steps` steps may cost; above 0. Levels, bursts and thresholds
+            of each site are chosen so that the answers suffer least.
+        budget_costs: The costs that the budget is counted in: "paper", "honest" or "full".
+        fidelity: How far the answers may be from the ANN's after `num_steps` steps, at the least energy; above 0. In
+            nats per answer where answers are scores of classes, else their squared relative error.
+        output: What the answers are, for these two goals: "logits" (scores of classes), "values", or "auto": logits
+            where the batches carry whole numbers as labels.
+        firing_boundary: b: level λ fires from b·λ on; above 0.5, up to 1.
+        initial_potential: v₀ as a fraction of the threshold; -1 to 1, and next to nothing with bursts.
+        leak: Share of its potential that a neuron loses between two steps; from 0, which is the paper's, to below 1.
+        overrides: {site name pattern: {field: value} or None}; None leaves a site analog; the last match wins.
+        seed: Of whatever is drawn at random while converting; 0 or more.
+
+    Raises:
+        ConfigError: A value out of range, or two that do not go together.
+
+    Example:
+        >>> Config(num_steps=8, burst=1).num_levels  # the paper's neuron over eight steps
+        8
+        >>> Config(overrides={"fc*": {"num_levels": 4}, "head.input": None}).at("fc1").num_levels
+        4
     """
 
     num_steps: int = 1
@@ -101,6 +111,8 @@ class Config:
         _real("quantile", self.quantile, 0.0, 1.0, open_low=True)
         _real("search_penalty", self.search_penalty, 0.0, 1e6)
         _one_of("output", self.output, get_args(Output))
+        if not isinstance(self.budget_costs, str):
+            raise ConfigError(f"budget_costs={self.budget_costs!r} is not a name; give paper, honest or full")
         self._check_goal()
         _real("firing_boundary", self.firing_boundary, 0.5, 1.0, open_low=True)
         _real("initial_potential", self.initial_potential, -1.0, 1.0)
@@ -187,7 +199,7 @@ class Config:
         return num_steps
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict that json can write."""
+        """A plain dict that json can write; `Config.from_json` reads it."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         values["overrides"] = {k: None if v is None else dict(v) for k, v in self.overrides.items()}
         return values

@@ -54,9 +54,17 @@ PRESETS: Mapping[str, Preset] = {
 def preset(
     name: str, *, num_steps: int | None = None, num_levels: int = Config.num_levels, rectifiers: bool = True
 ) -> Config:
-    """The settings of a method; `rectifiers` says that the network has ReLUs, for which thresholds can be iterated.
+    """The settings of a method of the literature, as far as settings can say it.
 
-    Unless told, the methods of others take 8 steps, and `ours` as many as `Config` says.
+    Args:
+        name: "dcgs" (the paper), "dcgs_published" (its code, where that differs), "ecmt", "hmt", "snm", "ts", "ours".
+        num_steps: T; 8 for the methods of others unless given, and what `Config` says for "ours".
+        num_levels: n, thresholds per sign; 1 to 14. "snm" and "ts" always have 1.
+        rectifiers: Whether the network has ReLUs, for which thresholds can be iterated.
+
+    Example:
+        >>> presets.preset("dcgs", num_steps=4).burst
+        1
     """
     if name not in PRESETS:
         raise ConfigError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")

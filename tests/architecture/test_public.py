@@ -16,6 +16,7 @@ from spikecast.page import build
 
 PUBLIC = [
     "Config",
+    "Sandbox",
     "SpikecastError",
     "SpikingNetwork",
     "__version__",

@@ -21,7 +21,10 @@ def test_convert_writes_a_network(home: Path, cli) -> None:
     done = cli("convert", *IMAGES, "--out", "net.spikecast", "-T", "4", *COMMON)
     assert done.code == 0, done.err
     assert "neuron sites" in done.out
+    assert len(done.out.splitlines()) <= 10
     assert "written to net.spikecast" in done.err
+    full = cli("convert", *IMAGES, "--out", "net.spikecast", "-T", "4", "--verbose", *COMMON)
+    assert "why" in full.out.splitlines()[1].split()
     assert spikecast.load(home / "net.spikecast").config.num_steps == 4
 
 

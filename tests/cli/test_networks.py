@@ -112,6 +112,18 @@ def test_a_saved_network_knows_its_images(cli, saved: Path) -> None:
     assert len(json.loads(cli("eval", "digits.spikecast", *words, "-T", "3").out)["agreement"]) == 3
 
 
+def test_a_saved_network_in_a_sandbox(cli, saved: Path) -> None:
+    """The same figures; what needs the graph is refused in one line."""
+    words = ["digits.spikecast", "--data", "demo:digits", *QUICK[2:], "--json"]
+    assert json.loads(cli("eval", *words, "--sandbox").out) == json.loads(cli("eval", *words).out)
+    refused = cli("explain", *words[:-1], "--sandbox").complaint
+    assert "a network in a sandbox shows no graph, which this command needs" in refused
+    assert (
+        "--sandbox goes with a FILE.spikecast, and demo:cnn is none"
+        in cli("inspect", "demo:cnn", "--sandbox").complaint
+    )
+
+
 def test_batches_of_ones_own_are_not_made_ready(cli, home: Path) -> None:
     words = ["net.py:net", "--trust", "--data", "net.py:batches", "--out", "own.spikecast", "-T", "2"]
     done = cli("convert", *words)
@@ -129,7 +141,7 @@ def test_batches_of_ones_own_are_not_made_ready(cli, home: Path) -> None:
 def test_explain_and_bench(cli, saved: Path) -> None:
     done = cli("explain", "digits.spikecast", "--data", "demo:digits", "--limit", "16", "--most", "2")
     assert done.code == 0, done.err
-    assert sum(" loses " in line for line in done.out.splitlines()) == 2
+    assert done.out.count(" loses ") == 2
     found = json.loads(cli("bench", "digits.spikecast", "--rounds", "1", "--json").out)
     assert (found["num_steps"], found["slots"]) == (2, 6)
     assert found["ratio"] == pytest.approx(found["seconds"]["snn"] / found["seconds"]["ann"])

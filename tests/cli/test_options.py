@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from spikecast.cli import sweep
+from spikecast.cli.app import COMMANDS
 from spikecast.cli.options import SettingOptions, grouped
 from spikecast.config import Config, Method
 from spikecast.errors import ConfigError
@@ -76,3 +77,11 @@ def test_help_names_every_threshold_method() -> None:
         text = hints["thresholds"].__metadata__[0].help
         assert all(method in text for method in get_args(Method))
         assert "quantile_published depends on --batch-size" in text
+
+
+def test_help_says_whole_sentences(cli) -> None:
+    text = " ".join(cli("--help").out.split())
+    for name, module in COMMANDS.items():
+        (first, *_) = module.command.__doc__.split("\n\n")
+        assert f"{name} {' '.join(first.split())}" in text
+    assert "..." not in text.partition("Commands:")[2]

@@ -92,6 +92,15 @@ def test_killed_and_resumed_on_other_numbers_of_processes(tmp_path) -> None:
     assert again == whole
 
 
+def test_a_folder_that_is_in_use_ends_all_processes(tmp_path) -> None:
+    """The first process is refused; the others must not wait for it."""
+    with Journal(tmp_path / "records", {}):
+        process = start(tmp_path, 2, str(tmp_path / "records"), "0")
+        _, err = process.communicate(timeout=300)
+    assert process.returncode != 0
+    assert f"is in use by process {os.getpid()} on " in err
+
+
 @pytest.fixture
 def evaluator() -> Evaluator:
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).eval()
@@ -104,21 +113,6 @@ def test_finished_batches_are_not_measured_again(evaluator, tmp_path, monkeypatc
     first = evaluate_all(evaluator, batches, folder=tmp_path)
     monkeypatch.setattr(evaluator, "measure", lambda *_: pytest.fail("measured again"))
     assert evaluate_all(evaluator, batches, folder=tmp_path).to_json() == first.to_json()
-
-
-@pytest.mark.parametrize(
-    "torn", ["", '{"job": {"weig', '{"job": {"weights": "a"}}', '{"job": {"weights": "a"}}\n{"bat']
-)
-def test_killed_while_it_wrote_its_first_lines(evaluator, tmp_path, torn) -> None:
-    """Whatever of them is there, the run starts anew, and one after it goes on from all that it measured."""
-    batches = [(torch.randn(2, 4), torch.tensor([0, 2])) for _ in range(3)]
-    path = tmp_path / "records-0.jsonl"
-    path.write_text(torn)
-    first = evaluate_all(evaluator, batches, folder=tmp_path, job={"weights": "a"})
-    assert Journal(tmp_path, {"weights": "a"}).read().keys() == {0, 1, 2}
-    assert path.read_text().count('"job"') <= 2
-    again = evaluate_all(evaluator, batches, folder=tmp_path, job={"weights": "a"})
-    assert again.to_json() == first.to_json()
 
 
 def test_records_of_another_job_are_refused(evaluator, tmp_path) -> None:

@@ -214,3 +214,9 @@ def test_adapters_and_closed_models_of_the_hub_are_refused(folder: Path) -> None
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "other/model"}))
     with pytest.raises(DataError, match="hf:someone/tiny holds an adapter"):
         open_model("hf:someone/tiny", pretrained=True)
+
+
+def test_a_broken_preparation_is_an_error(folder: Path) -> None:
+    (folder / "preprocessor_config.json").write_text("{")
+    with pytest.raises(ModelError, match="could not be made"):
+        open_model(f"hf:{folder}")

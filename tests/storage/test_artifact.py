@@ -119,15 +119,15 @@ def saved(tmp_path: Path) -> Path:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal to the bit, type for type."""
+    """Equal to the bit, type for type; a loaded dataclass is a namespace."""
     if isinstance(a, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     if isinstance(a, list | tuple):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    if dataclasses.is_dataclass(a):
-        return type(a) is type(b) and same(vars(a), vars(b))
+    if isinstance(b, Answer):
+        return isinstance(a, SimpleNamespace) and same(vars(a), vars(b))
     return type(a) is type(b) and a == b
 
 
@@ -365,7 +365,7 @@ def test_a_file_that_may_not_be_read(saved: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), RuntimeError("disk")])
-@pytest.mark.parametrize("call", ["os.replace", "os.fsync", "safetensors.torch.save_file"])
+@pytest.mark.parametrize("call", ["os.replace", "os.fsync", "spikecast.storage.container._parts"])
 def test_a_failure_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: Any) -> None:
     def fail(*args: Any, **kwargs: Any) -> None:
         raise error

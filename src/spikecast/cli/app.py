@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from spikecast._version import __version__
 from spikecast.cli import (
@@ -23,10 +24,20 @@ from spikecast.cli import (
     sweep,
 )
 
+
+class _Commands(TyperGroup):
+    """Says of each command all of its first sentence, where click would cut it off."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        first = {name: (command.help or "").split("\n\n")[0] for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join(text.split())) for name, text in first.items()])
+
+
 app = typer.Typer(
     name="spikecast",
+    cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -21,6 +21,7 @@ def command(
     settings: SettingOptions,
     output: JsonOption,
     strict: Strict = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="what became of every op, and why")] = False,
 ) -> None:
     """Convert MODEL with images of --data and write the network to --out.
 
@@ -35,6 +36,6 @@ def command(
     network = job.network(config, strict=strict)
     common.skipped(job.calibrating)
     save(network, out)
-    common.show(
-        f"{network.report}\nneurons: {common.neurons(network)}", network.report.to_json(), as_json=output.as_json
-    )
+    report = network.report
+    text = str(report) if verbose else f"{report.brief()}\n--verbose says what became of every op"
+    common.show(f"neurons: {common.neurons(network)}\n{text}", report.to_json(), as_json=output.as_json)

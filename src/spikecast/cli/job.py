@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,13 @@ class Job:
     said: Mapping[str, Any]  # what was asked for, so that records of another job are not mixed in
     task: str | Task
     time_axis: int | None = None  # of inputs that hold frames
+
+    @cached_property
+    def asked(self) -> dict[str, Any]:
+        """What was asked for, with checksums of the lists of images."""
+        lists = {"data": self.batches, "calibration": self.calibrating}
+        digests = {f"list of {name}": made.digest() for name, made in lists.items() if isinstance(made, Data)}
+        return {**self.said, **digests}
 
     def data(self) -> Iterator[Any]:
         """The batches, on the device."""
@@ -104,9 +112,9 @@ class Job:
             time_axis=self.time_axis,
         )
         folder = options.resume / label.replace(" ", "-") if options.resume is not None else None
-        said = {**self.said, "config": config.to_json(), "steps": total}
+        said = {**self.asked, "config": config.to_json(), "steps": total} if folder is not None else {}
         with progress(_size(self.batches), label or "measuring") as done:
-            return evaluate_all(evaluator, self.data(), folder=folder, job=said, progress=done)
+            return evaluate_all(evaluator, self.data(), folder=folder, job=said, progress=done, say=common.note)
 
     @torch.no_grad()
     def expected(self, steps: int) -> str:
@@ -140,8 +148,9 @@ class Job:
                 costs=options.costs,
                 regions=self.source.regions,
                 folder=options.resume,
-                job=self.said,
+                job=self.asked if options.resume is not None else {},
                 progress=lambda name, images: done(images, name),
+                say=common.note,
             )
         common.skipped(self.batches)
         return comparison
@@ -234,7 +243,19 @@ def _said(source: Source, options: JobOptions) -> dict[str, Any]:
         "regions": source.regions,
         "classes": options.classes,
         "class_map": None if options.class_map is None else str(options.class_map),
+        "files": _digests(options.model, options.data, options.task, str(options.class_map)),
     }
+
+
+def _digests(*specs: str) -> dict[str, str]:
+    """The checksums of the files that are named, as in FILE.py:FUNCTION or onnx:FILE."""
+    named = {name for spec in specs for name in (spec, spec.rpartition(":")[0], spec.partition(":")[2])}
+    found = {}
+    for name in sorted(named):
+        if Path(name).is_file():
+            with open(name, "rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def save(network: Network, path: Path) -> None:

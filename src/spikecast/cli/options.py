@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from spikecast.config import Config, Method
-from spikecast.errors import ConfigError
+from spikecast.errors import ConfigError, first_line
 from spikecast.measure.tasks import TASKS
 
 Steps = Annotated[int, typer.Option("--steps", "-T", help="time-steps")]
@@ -60,6 +60,9 @@ class ModelOptions(WeightOptions):
         str | None,
         typer.Option("--of", metavar="MODEL", help="the model of a FILE.spikecast that was converted by region"),
     ] = None
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="load and run a FILE.spikecast in a process of its own, under limits")
+    ] = False
     regions: Annotated[
         str,
         typer.Option(help="submodules to convert where the whole cannot be: auto, or their names with commas between"),
@@ -215,11 +218,13 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     known = [field.name for field in dataclasses.fields(Config)]
     if not equals or name not in known:
-        raise ConfigError(f"--set {text!r}: give NAME=VALUE with NAME one of {', '.join(known)}")
+        raise ConfigError(f"--set {text[:80]!r}: give NAME=VALUE with NAME one of {', '.join(known)}")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
         return name, value
+    except (ValueError, RecursionError) as error:  # digits, or brackets, without end
+        raise ConfigError(f"--set {text[:80]!r} cannot be read ({first_line(error)}); give a shorter value") from error
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -16,6 +16,7 @@ from spikecast.errors import ArtifactError, ConfigError
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.measure.tasks import TASKS, Task
 from spikecast.network.base import Network
+from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.sources import Preparation
 from spikecast.sources.models import RAW, Loaded, open_model, parts_of
@@ -107,11 +108,13 @@ def open_source(options: ModelOptions, machine: MachineOptions) -> Source:
     spec, network = options.model, None
     if spec.endswith(SUFFIX):
         model = None if options.of is None else _opened(options.of, options).model.to(device)
-        network = load(spec, model=model, device=device)
+        network = load(spec, model=model, device=device, sandbox=options.sandbox)
         loaded = _of_network(spec, network)
     else:
         if options.of is not None:
             raise ConfigError(f"--of {options.of} goes with a FILE{SUFFIX}, and {spec} is none; leave it out")
+        if options.sandbox:
+            raise ConfigError(f"--sandbox goes with a FILE{SUFFIX}, and {spec} is none; leave it out")
         loaded = _opened(spec, options)
         loaded.model.to(device)
     known = vars(loaded) | {"preparation": _prepared(loaded.preparation, options)}
@@ -134,9 +137,9 @@ def _opened(spec: str, options: ModelOptions) -> Loaded:
 
 def whole(network: Network, spec: str) -> SpikingNetwork:
     """The network, for commands that look into one captured graph."""
-    if isinstance(network, SpikingNetwork):
-        return network
-    raise ConfigError(f"{spec} is converted by region; take its regions one by one in Python, snn.networks[name]")
+    if isinstance(network, RegionNetwork):
+        raise ConfigError(f"{spec} is converted by region; take its regions one by one in Python, snn.networks[name]")
+    return network.whole("this command")
 
 
 def _of_network(spec: str, network: Network) -> Loaded:

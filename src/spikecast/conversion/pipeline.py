@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,9 @@ from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.progress import Listener, counted, length, tell, telling
+
+if TYPE_CHECKING:
+    from spikecast.storage.sandbox import Sandbox
 
 FilePath = str | os.PathLike[str]
 Device = str | torch.device | None
@@ -82,14 +85,32 @@ def convert(
     regions: Sequence[str] | None = None,
     progress: bool | Listener = False,
 ) -> Network:
-    """Turn a model into a spiking network; `batches` are typical inputs, from which the thresholds are found.
+    """Turn a model into a spiking network.
 
-    `inputs` picks the model's input out of a batch; `strict` refuses ops that would not be fed by spikes; `regions`
-    names submodules to convert where the whole forward cannot be captured, and "auto" finds them. The model itself is
-    not changed; of one in torch.compile, DataParallel, DistributedDataParallel or FSDP the model inside is taken, with
-    its names. Processes that torchrun started share the batches among them; each gives the same batches and gets the
-    same network.
-    `progress=True` shows a bar on stderr; a function is told (stage, done, total) instead, in the first process only.
+    The model itself is not changed. Of one in torch.compile, DataParallel, DistributedDataParallel or FSDP the model
+    inside is taken, with its names. Processes that torchrun started share the batches among them: each gives the same
+    batches and gets the same network.
+
+    Args:
+        model: Any module in eval mode that torch.export can follow.
+        batches: Typical inputs, from which the thresholds are found: a DataLoader, or a list of tensors, of
+            (input, label), of tuples, of dicts by argument name. A hundred samples do.
+        config: The settings; one time-step with bursts of three spikes unless given.
+        inputs: Picks the model's input out of a batch that is none of these.
+        strict: True refuses ops that are not known, and weighted ops that would not be fed by spikes.
+        regions: Names of submodules to convert, for a model whose forward cannot be followed whole; "auto" finds them.
+        progress: True shows a bar on stderr. A function is called with (stage, done, total), in the first process only.
+
+    Returns:
+        The network; `print(network.report)` says what became of every op.
+
+    Raises:
+        SpikecastError: The model cannot be followed, or a batch or a setting does not fit; the message says what to do.
+
+    Example:
+        >>> snn = spikecast.convert(model, batches, Config(num_steps=4))
+        >>> snn(x).shape, snn.run(x).shape
+        (torch.Size([2, 10]), torch.Size([4, 2, 10]))
     """
     config = Config() if config is None else config
     if not isinstance(config, Config):
@@ -206,20 +227,48 @@ class _First:
 
 
 @overload
-def load(path: FilePath, *, model: None = None, device: Device = None) -> SpikingNetwork: ...
+def load(
+    path: FilePath, *, model: None = None, device: Device = None, sandbox: Literal[False] = False
+) -> SpikingNetwork: ...
 
 
 @overload
-def load(path: FilePath, *, model: nn.Module, device: Device = None) -> RegionNetwork: ...
+def load(
+    path: FilePath, *, model: nn.Module, device: Device = None, sandbox: Literal[False] = False
+) -> RegionNetwork: ...
 
 
-def load(path: FilePath, *, model: nn.Module | None = None, device: Device = None) -> Network:
+@overload
+def load(
+    path: FilePath, *, model: nn.Module | None = None, device: Device = None, sandbox: bool | Sandbox = False
+) -> Network: ...
+
+
+def load(
+    path: FilePath, *, model: nn.Module | None = None, device: Device = None, sandbox: bool | Sandbox = False
+) -> Network:
     """The network in a file, as `save` wrote it; on the CPU unless a device is given.
 
-    A network that was converted by region needs the `model` whose regions it stands in for; any other needs no code.
+    Args:
+        path: The file; `hub://user/repo/file.spikecast` is fetched from the Hugging Face Hub first (extra `hub`).
+        model: The model whose regions the network stands in for, where it was converted by region; any other needs no
+            code.
+        device: Where it is to run.
+        sandbox: True, or a `Sandbox` with limits: a stranger's file is loaded and run in a process of its own.
+
+    Example:
+        >>> snn.save("net.spikecast")
+        >>> torch.equal(spikecast.load("net.spikecast")(x), snn(x))
+        True
     """
     from spikecast.storage import artifact  # and msgspec with it
+    from spikecast.storage.remote import fetched
 
+    path = fetched(path)
+    if sandbox:
+        from spikecast.storage.sandboxed import in_sandbox
+
+        return in_sandbox(path, model, device, sandbox)
     model = None if model is None else accepted(model)
     network = artifact.load(path, model=model, device=device)
     if model is not None:  # then it is by region: of any other, a model is refused

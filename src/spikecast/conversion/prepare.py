@@ -25,7 +25,7 @@ from spikecast.graph.capture.simplify import simplify
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
-from spikecast.graph.structure import flatten
+from spikecast.graph.structure import flatten, unflatten
 from spikecast.network.plan import Plan
 from spikecast.network.report import report_of
 from spikecast.network.spiking import Recapture, SpikingNetwork
@@ -140,7 +140,8 @@ def captured_program(model: nn.Module, call: Call, axis: int = 0, prefix: str = 
     for out, expected in zip(ours, theirs, strict=True):
         if isinstance(out, Tensor) and isinstance(expected, Tensor) and expected.is_floating_point():
             error = _relative_error(out, expected)
-            if not error <= max(1e-3, 8 * torch.finfo(expected.dtype).eps):
+            allowed = max(1e-3, 8 * torch.finfo(expected.dtype).eps)
+            if not error <= allowed and not error <= 4 * _own_rounding(model, call, theirs):
                 raise CaptureError(
                     f"the captured graph answers otherwise than the model (relative error {error:.1e}); it may draw "
                     "random numbers or depend on state: make its forward a function of its input"
@@ -167,6 +168,28 @@ def _own_answer(model: nn.Module, call: Call) -> Any:
         for buffer, before in state:
             if not torch.equal(buffer, before):
                 buffer.copy_(before)
+
+
+def _own_rounding(model: nn.Module, call: Call, answer: list[Any]) -> float:
+    """How far the model's own answer moves when its input moves in the last bit; 0 where it never says the same twice.
+
+    Deep networks with random weights make a thousandth of it.
+    """
+    again = flatten(_own_answer(model, call))[0]
+    leaves, form = flatten(call)
+    nudged = unflatten(form, [_nudged(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
+    moved = flatten(_own_answer(model, nudged))[0]
+    parts = [part for part in zip(again, moved, answer, strict=True) if isinstance(part[0], Tensor)]
+    if any(_relative_error(same, before) > 0 for same, _, before in parts):
+        return 0.0
+    return max(_relative_error(other, before) for _, other, before in parts)
+
+
+def _nudged(tensor: Tensor) -> Tensor:
+    """Each number one step of its type nearer to its neighbour."""
+    if tensor.dtype not in (torch.float32, torch.float64):
+        return tensor
+    return torch.nextafter(tensor, tensor.flatten().roll(1).view_as(tensor))
 
 
 def _relative_error(found: Tensor, expected: Tensor) -> float:

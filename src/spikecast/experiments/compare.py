@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,7 @@ from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.costs import Costs
 from spikecast.errors import ConfigError, GoalError
-from spikecast.experiments.resume import evaluate_all
+from spikecast.experiments.resume import Say, evaluate_all
 from spikecast.measure.evaluate import Evaluation, Evaluator
 from spikecast.measure.tasks import Metric, Task, task_named
 from spikecast.measure.verdicts import Front, Setting, Verdicts
@@ -93,11 +94,32 @@ def compare(
     folder: str | os.PathLike[str] | None = None,
     job: Mapping[str, Any] | None = None,
     progress: Callable[[str, int], None] | None = None,
+    say: Say = warnings.warn,
 ) -> Comparison:
-    """Convert with each configuration and evaluate all on the same data; with a `folder`, resumable.
+    """Convert with each configuration and evaluate all on the same data.
 
-    `calibration` and `data` are functions that make a loader, since each is gone through several times. A budget or
-    fidelity that cannot be met is left out, unless no other way is left.
+    A budget or fidelity that cannot be met is left out, unless no other way is left.
+
+    Args:
+        model: The ANN.
+        calibration: A function that makes a loader; it is gone through several times.
+        data: The same, of (input, target).
+        configs: Settings by name.
+        task: As for `measure.evaluate`.
+        costs: As for `measure.evaluate`.
+        regions: As for `spikecast.convert`.
+        folder: Finished batches are noted there, and not measured again.
+        job: What is measured, in plain data; records of another job are refused.
+        progress: Called with the name of a configuration and the number of samples of each batch.
+        say: Told which records of the folder do not count; a warning unless given.
+
+    Returns:
+        A Comparison: `.entries`, `.table()`, and `.against({...})` for verdicts at every energy.
+
+    Example:
+        >>> ways = {name: presets.preset(name, num_steps=2) for name in ("dcgs", "ours")}
+        >>> list(compare(model, lambda: batches, lambda: [(x, labels)], ways).entries)
+        ['dcgs', 'ours']
     """
     if not configs:
         raise ConfigError("nothing to compare; give at least one configuration")
@@ -120,6 +142,7 @@ def compare(
                 folder=None if folder is None else Path(folder) / _slug(name),
                 job={**(job or {}), "config": config.to_json()},
                 progress=None if progress is None else lambda n, name=name: progress(name, n),  # type: ignore[misc]
+                say=say,
             )
         except GoalError as error:
             if len(configs) == len(unmet) + 1:

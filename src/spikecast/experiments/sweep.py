@@ -162,7 +162,16 @@ def _short(names: Iterable[str]) -> dict[str, str]:
 
 
 def grid(base: Config, settings: Mapping[str, Sequence[Any]]) -> dict[str, Config]:
-    """Every combination of some settings; combinations that make no sense are left out, if any does."""
+    """Every combination of some settings; combinations that make no sense are left out, if any does.
+
+    Args:
+        base: The other settings.
+        settings: Values by the name of a setting.
+
+    Example:
+        >>> list(grid(Config(), {"num_levels": (4, 8), "burst": (1, 3)}))
+        ['num_levels=4 burst=1', 'num_levels=4 burst=3', 'num_levels=8 burst=1', 'num_levels=8 burst=3']
+    """
     configs: dict[str, Config] = {}
     reason: ConfigError | None = None
     for values in itertools.product(*settings.values()):
@@ -177,7 +186,19 @@ def grid(base: Config, settings: Mapping[str, Sequence[Any]]) -> dict[str, Confi
 
 
 def sweep_of(comparison: Comparison) -> Sweep:
-    """Every step of every entry of a comparison is a point: the answer after t steps costs the energy up to t."""
+    """Every step of every entry of a comparison is a point: the answer after t steps costs the energy up to t.
+
+    Args:
+        comparison: What `compare` found.
+
+    Returns:
+        A Sweep: its front is chosen on one half of the samples and reported on the other.
+
+    Example:
+        >>> found = compare(model, lambda: batches, lambda: [(x, labels)], grid(Config(), {"burst": (1, 3)}))
+        >>> len(sweep_of(found).points)
+        2
+    """
     points, how, scores = [], Metric(), {}
     for name, (_, evaluation) in comparison.entries.items():
         ratio = ratio_of(evaluation)

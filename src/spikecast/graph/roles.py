@@ -49,6 +49,7 @@ ROLES: dict[str, Role] = _table(
         _upsample_nearest_exact1d _upsample_nearest_exact2d upsample_linear1d upsample_bilinear2d upsample_trilinear3d
         upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa reflection_pad1d reflection_pad2d
         reflection_pad3d replication_pad1d replication_pad2d replication_pad3d pad constant_pad_nd zeros_like cumsum
+        meshgrid
         """,
         Role.AFFINE: """
         neg batch_norm where masked_fill embedding fill rsub ones_like full_like new_ones new_zeros new_full
@@ -89,10 +90,16 @@ _FACTORIES = {"aten.new_ones", "aten.new_zeros", "aten.new_full", "aten.zeros_li
 def register_op(
     name: str, role: Role | str, *, interval: tuple[float, float] | None = None, savable: bool = False
 ) -> None:
-    """Teach an op such as "aten.foo" or "mylib.foo": what it means for networks that are converted from now on.
+    """Teach an op: what it means for networks that are converted from now on.
 
-    `role` is a Role or its name. A RECTIFIER is the clamp to `interval` = (low, high), which holds 0. `savable` lets
-    this process load saved networks that hold the op; it then runs on what a file gives it.
+    Args:
+        name: Such as "aten.foo" or "mylib.foo".
+        role: A Role or its name: control, shape, affine, sum, product, matmul, synapse, rectifier, nonlinear.
+        interval: (low, high) of a rectifier, which is the clamp to it; it holds 0.
+        savable: True lets this process save and load networks that hold the op; it then runs on what a file gives it.
+
+    Example:
+        >>> spikecast.register_op("aten.asinh", "nonlinear", savable=True)
     """
     if not re.fullmatch(r"[A-Za-z_]\w*\.[A-Za-z_]\w*", str(name)):
         raise ConfigError(f"register_op: {name!r} is no op; give its namespace and name, as in 'aten.foo'")

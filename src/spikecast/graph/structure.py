@@ -1,7 +1,8 @@
 """Nested arguments and answers taken apart into leaves, and put together again.
 
 A structure is plain JSON data, so a saved network still knows the form of its answer. Of a dataclass or a
-named tuple only the names survive saving; what comes back then is a types.SimpleNamespace.
+named tuple only the names survive saving; what comes back then is a types.SimpleNamespace: no file names a class that
+is then made.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import Any
 
 Structure = dict[str, Any]
 
-# Classes met while flattening, by qualified name: what rebuilds them as long as the process lives.
-_classes: dict[str, Any] = {}
+
+class _Named(Structure):
+    """The structure of a dataclass or named tuple that was taken apart here; one that was read knows no class."""
+
+    made: Any
 
 
 class Steps(list[Any]):
@@ -48,9 +52,10 @@ def _flatten(value: Any, leaves: list[Any]) -> Structure:
 
 
 def _named(kind: str, cls: type, fields: dict[str, Any], leaves: list[Any]) -> Structure:
-    name = f"{cls.__module__}.{cls.__qualname__}"
-    _classes[name] = cls
-    return {"kind": kind, "class": name, "items": [[key, _flatten(item, leaves)] for key, item in fields.items()]}
+    items = [[key, _flatten(item, leaves)] for key, item in fields.items()]
+    structure = _Named({"kind": kind, "class": f"{cls.__module__}.{cls.__qualname__}", "items": items})
+    structure.made = cls
+    return structure
 
 
 def leaf_keys(structure: Structure) -> list[tuple[str, ...]]:
@@ -77,11 +82,10 @@ def _unflatten(structure: Structure, rest: Any) -> Any:
     fields = {key: _unflatten(item, rest) for key, item in structure["items"]}
     if kind in ("dict", "ordered"):
         return fields if kind == "dict" else OrderedDict(fields)
-    cls = _classes.get(structure["class"])
-    if cls is None:
+    if not isinstance(structure, _Named):
         return SimpleNamespace(**fields)
-    names = cls._fields if hasattr(cls, "_fields") else [f.name for f in dataclasses.fields(cls) if f.init]
-    # A file may name a class that has other fields here.
-    if set(names) != set(fields):
-        return SimpleNamespace(**fields)
-    return cls._make(fields[name] for name in names) if hasattr(cls, "_fields") else cls(**fields)
+    cls = structure.made
+    if kind == "namedtuple":
+        return cls._make(fields.values())
+    is_whole = all(f.init for f in dataclasses.fields(cls))  # else its own code makes some of its fields
+    return cls(**fields) if is_whole else SimpleNamespace(**fields)

@@ -37,10 +37,18 @@ class OnnxExport:
 
 
 def export_onnx(network: Network, path: str | os.PathLike[str]) -> OnnxExport:
-    """Write a network that was converted whole as ONNX, through torch's own exporter.
+    """Write a network as ONNX, through torch's own exporter: all its steps, in plain ops.
 
     It takes any number of samples where the network does; other sizes are those it was converted with. The tensors of
     the call are `input_0`, `input_1`, …, those of the answer after `config.num_steps` steps `output_0`, ….
+
+    Args:
+        network: The network, converted whole.
+        path: The file to write.
+
+    Example:
+        >>> hardware.export_onnx(snn, "net.onnx").num_steps
+        4
     """
     if missing := [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]:
         raise MissingExtraError(f"ONNX needs {' and '.join(missing)}; pip install 'spikecast[onnx]'")

@@ -77,17 +77,24 @@ class Agreement:
         ]
 
     def explain(self, most: int = 5) -> list[str]:
-        """The sites that lose most by themselves after the last step, and what would help each."""
-        worst = sorted(self.sites, key=lambda s: -s.own[-1])[:most]
-        return [f"{s.site} loses {s.own[-1]:.1%}: {_remedy(s)}" for s in worst if s.own[-1] > 0]
+        """The sites that lose most by themselves after the last step, by what would help them; each advice once."""
+        worst = [site for site in sorted(self.sites, key=lambda s: -s.own[-1])[:most] if site.own[-1] > 0]
+        helped: dict[str, list[str]] = {}
+        for site in worst:
+            said, remedy = _remedy(site)
+            helped.setdefault(remedy, []).append(f"{site.site} loses {site.own[-1]:.1%}{said}")
+        return [f"{', '.join(sites)}: {remedy}" for remedy, sites in helped.items()]
 
 
-def _remedy(site: SiteAgreement) -> str:
+def _remedy(site: SiteAgreement) -> tuple[str, str]:
+    """What there is to say of this site, and what helps it and others of its kind."""
     if site.of_clipped[-1] > MOST:
-        return f"{site.clipped[-1]:.1%} of its neurons are clipped; give it a larger threshold (threshold_scale)"
+        said = f" ({site.clipped[-1]:.1%} of its neurons)"
+        return said, "values are clipped; give a larger threshold (threshold_scale)"
     if site.of_silent[-1] > MOST:
-        return f"{site.silent[-1]:.1%} of its neurons are too small to fire; give it more levels (num_levels)"
-    return "its neurons fire, but not often enough; give it more spikes a step (burst) or more steps (num_steps)"
+        said = f" ({site.silent[-1]:.1%} of its neurons)"
+        return said, "values are too small to make a neuron fire; give more levels (num_levels)"
+    return "", "neurons fire, but not often enough; give more spikes a step (burst) or more steps (num_steps)"
 
 
 @dataclass
@@ -170,7 +177,22 @@ def agreement(
     num_steps: int | None = None,
     inputs: InputFunction | None = None,
 ) -> Agreement:
-    """Compare the spiking network with the model it was made from, on some batches."""
+    """Compare a network with the model it was made from, layer by layer and step by step.
+
+    Args:
+        model: The ANN.
+        network: The network, converted whole.
+        batches: Inputs, with or without targets.
+        num_steps: T; the network's own unless given.
+        inputs: Picks the model's input out of a batch.
+
+    Returns:
+        An Agreement: errors by layer and step; `.explain()` says which layers lose most and what would help.
+
+    Example:
+        >>> for line in measure.agreement(model, snn, [x]).explain():
+        ...     assert isinstance(line, str)
+    """
     network = network.whole("agreement")
     total = network.config.steps_or(num_steps)
     comparison, samples = _Comparison(network, total), 0

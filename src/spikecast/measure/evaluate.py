@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from spikecast._version import __version__
 from spikecast.batches import TARGETS, Binder, Call, InputFunction, calls
 from spikecast.costs import Costs, costs_named
 from spikecast.errors import ConfigError, DataError
@@ -19,10 +20,10 @@ from spikecast.measure.scores import Scores
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.answers import at_step
 from spikecast.network.base import Network
-from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
 from spikecast.network.frames import mean_call, split
 from spikecast.progress import Listener, counted, telling
+from spikecast.storage.tensors import digest_of_model
 from spikecast.text import columns, si
 
 Record = dict[str, Any]  # of one batch: plain JSON data
@@ -158,6 +159,18 @@ class Evaluator:
             self._network = self._network()
         return self._network
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells this measurement from others: code, settings, weights. A network still to be made has none."""
+        made = self._network if isinstance(self._network, Network) else None
+        return {
+            "code": f"spikecast {__version__}, torch {torch.__version__}",
+            "measured": [self.name, self.num_steps, self.time_axis, self.costs is not None],
+            "weights of the model": None if self.model is None else digest_of_model(self.model),
+            "weights of the network": None if made is None else digest_of_model(made),
+            "settings of the network": None if made is None else made.config.to_json(),
+        }
+
     @cached_property
     def binder(self) -> Binder:
         return self.network.binder(self.inputs)
@@ -180,7 +193,7 @@ class Evaluator:
         if self.costs is None:
             answers = self.network.run(*call[0], num_steps=self.num_steps, time_axis=self.time_axis, **call[1])
         else:
-            answers = metered_run(self.network, call, tally, self.time_axis)
+            answers = self.network.metered(call, tally, self.time_axis)
         each = [at_step(answers, t) for t in range(self.num_steps)]
         record: Record = {"batch": number, "samples": _length(target), "slots": self.network.slots(self.num_steps)}
         record["steps"] = [self.task.notes(answer, target) for answer in each]
@@ -229,12 +242,27 @@ def evaluate(
     time_axis: int | None = None,
     progress: bool | Listener = False,
 ) -> Evaluation:
-    """Run batches of (input, target) and score the answer after each step; with the `model`, beside it.
+    """Score the answer after each step, and count what it costs.
 
-    `task` is the name of one, an `OwnTask`, or any other `Task`; `costs` price the operations (None leaves energy out);
-    `inputs` and `targets` pick those out of a batch. With `time_axis` inputs hold frames on that axis, one for each
-    step, and the model is asked about their mean. `progress=True` shows a bar on stderr; a function is told (stage,
-    done, total) instead.
+    Args:
+        network: A converted network.
+        data: Batches of (input, target), or dicts that name their target "labels", "label", "target" or "targets".
+        task: "classification", "segmentation", "detection", "language", "reconstruction", or a task such as `OwnTask`.
+        model: The ANN, to be scored beside it.
+        costs: Prices of the operations: "paper", "honest", "full", or a `Costs`; None leaves energy out.
+        num_steps: T; the network's own unless given.
+        inputs: Picks the model's input out of a batch.
+        targets: Picks the target out of a batch.
+        time_axis: The axis on which inputs hold frames, one for each step; the ANN is asked about their mean.
+        progress: True shows a bar on stderr. A function is called with (stage, done, total).
+
+    Returns:
+        An Evaluation: `.steps["top1"]`, `.ann`, `.agreement`, `.energy`, with intervals in `.table()` and `.to_json()`.
+
+    Example:
+        >>> found = measure.evaluate(snn, [(x, labels)], model=model)
+        >>> len(found.steps["top1"]) == snn.config.num_steps
+        True
     """
     evaluator = Evaluator(
         network,

@@ -14,7 +14,6 @@ from spikecast.batches import InputFunction
 from spikecast.costs import Costs, costs_named
 from spikecast.measure.run import bound_calls
 from spikecast.network.base import Network
-from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Tally
 from spikecast.text import columns, si
 
@@ -153,11 +152,27 @@ def energy(
     num_steps: int | None = None,
     inputs: InputFunction | None = None,
 ) -> Energy:
-    """Run the batches and count every operation; `costs` are "paper", "honest", "full", or your own Costs."""
+    """Run the batches and count every operation.
+
+    Args:
+        network: A converted network.
+        batches: Inputs, with or without targets.
+        costs: "paper", "honest", "full", or your own `Costs`.
+        num_steps: T; the network's own unless given.
+        inputs: Picks the model's input out of a batch.
+
+    Returns:
+        An Energy: joules per sample after each step (`.snn`), the ANN's (`.ann`), `.ratio`, and `.table(ops=True)`.
+
+    Example:
+        >>> spent = measure.energy(snn, [x])
+        >>> spent.ratio[0] < spent.ratio[-1]  # more steps, more energy
+        True
+    """
     named = costs_named(costs)
     tally = Tally(network.config.steps_or(num_steps))
     for call in bound_calls(network, batches, inputs):
-        metered_run(network, call, tally)
+        network.metered(call, tally)
     found = Energy(tally, *named, network.slots(num_steps))
     if found.missing:
         warnings.warn(

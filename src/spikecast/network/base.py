@@ -27,6 +27,7 @@ from spikecast.theory.neuron import Neuron
 
 if TYPE_CHECKING:
     from spikecast.hardware.twin.twin import Twin
+    from spikecast.network.counting.tally import Tally
     from spikecast.network.spiking import SpikingNetwork
 
 # The neurons of one run of a network: plain ones, or such as count or compare on the way.
@@ -72,12 +73,27 @@ class Network(nn.Module, ABC):
         return {name: part.threshold(name) for part in self.networks.values() for name in part.sites}
 
     def slots(self, num_steps: int | None = None) -> list[int]:
-        """Pulse slots up to and with each step: a step takes as long as the longest burst of its neurons may be."""
+        """Pulse slots up to and with each step: a step takes as long as the longest burst of its neurons may be.
+
+        Args:
+            num_steps: T; the network's own unless given.
+
+        Example:
+            >>> snn.slots()  # bursts of three
+            [3, 6, 9, 12]
+        """
         longest = max((neuron.burst for neuron in self.neurons.values()), default=1)
         return [longest * t for t in range(1, self.config.steps_or(num_steps) + 1)]
 
     def set_thresholds(self, thresholds: Mapping[str, Tensor]) -> None:
-        """Give every site its base thresholds."""
+        """Give every site its base thresholds.
+
+        Args:
+            thresholds: A tensor for each site, as `thresholds` has them.
+
+        Example:
+            >>> snn.set_thresholds({site: 1.1 * theta for site, theta in snn.thresholds.items()})
+        """
         for part in self.networks.values():
             part.set_thresholds({site: thresholds[site] for site in part.sites})
 
@@ -110,7 +126,17 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def steps(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[tuple[int, Any]]:
-        """Yield (t, answer after step t), one step at a time; the numbers are those of `run`."""
+        """Yield (t, answer after step t), one step at a time; the numbers are those of `run`.
+
+        Args:
+            *args: What the model is called with.
+            num_steps: T; the network's own unless given.
+            **kwargs: What the model is called with, by name.
+
+        Example:
+            >>> [t for t, answer in snn.steps(x, num_steps=2)]
+            [1, 2]
+        """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns, after `config.num_steps` steps; torch.export can follow it (docs/hardware.md)."""
@@ -132,17 +158,32 @@ class Network(nn.Module, ABC):
     ) -> Any:
         """The answer after each step: every tensor of it with a leading time axis, or a list where shapes differ.
 
-        With `time_axis`, the floating-point inputs change over time along that axis (frames of an event camera);
-        the network then answers for the mean of the frames so far, which is what rate coding means.
-        `max_batch` bounds how many samples times steps lie in memory at once, `max_memory` ("1GiB", or bytes) how much
-        they take besides the weights and the answer; the answer does not depend on them. `compile` hands the graph
-        between the neurons to torch.compile: minutes at the first call of each input form (docs/method.md).
+        Args:
+            *args: What the model is called with.
+            num_steps: T; the network's own unless given.
+            time_axis: The axis on which floating-point inputs hold frames, as those of an event camera, one for each
+                step; the network answers for the mean of the frames so far, which is what rate coding means.
+            max_batch: How many samples times steps may lie in memory at once; the answer does not depend on it.
+            max_memory: How much they may take besides the weights and the answer: "1GiB", or bytes.
+            compile: True hands the graph between the neurons to torch.compile, which takes minutes at the first call
+                of each input form.
+            **kwargs: What the model is called with, by name.
+
+        Example:
+            >>> snn.run(x, num_steps=3, max_memory="1GiB").shape
+            torch.Size([3, 2, 10])
         """
         given = {"max_batch": max_batch, "max_memory": max_memory, "compile": compile or None}
         limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if time_axis is not None:
             return self.run_frames((args, kwargs), time_axis, num_steps)
         return self.run_with((args, kwargs), self.config.steps_or(num_steps), **limits)
+
+    def metered(self, call: Call, tally: Tally, time_axis: int | None = None) -> Any:
+        """The answers of `run`; what was done is added to the tally."""
+        from spikecast.network.counting.meter import metered_run
+
+        return metered_run(self, call, tally, time_axis)
 
     @abstractmethod
     def run_frames(self, call: Call, time_axis: int, num_steps: int | None, states_of: StatesOf | None = None) -> Any:
@@ -164,7 +205,22 @@ class Network(nn.Module, ABC):
         num_steps: int | None = None,
         **kwargs: Any,
     ) -> tuple[Any, Tensor]:
-        """The answer of each sample as soon as it is sure, and the steps it took."""
+        """The answer of each sample as soon as it is sure, and the steps it took.
+
+        Args:
+            *args: What the model is called with.
+            confidence: The probability of the likeliest class from which on a sample is sure, if the step before
+                said that class too; above 0, up to 1.
+            stop: stop(previous, now) says which samples are sure instead, one bool for each; for answers that are no
+                scores of classes.
+            num_steps: The most steps; the network's own unless given.
+            **kwargs: What the model is called with, by name.
+
+        Example:
+            >>> answer, used = snn.anytime(x, confidence=0.1)
+            >>> used.tolist()
+            [2, 2]
+        """
         return self._anytime((args, kwargs), confidence, stop, self.config.steps_or(num_steps))
 
     @abstractmethod
@@ -175,9 +231,21 @@ class Network(nn.Module, ABC):
     def record(
         self, *args: Any, sites: Sequence[str] | None = None, num_steps: int | None = None, **kwargs: Any
     ) -> dict[str, Recorded]:
-        """Estimates [T, ...] and signed level indices [T, burst, ...] of the named sites (all, unless named).
+        """What the neurons of a layer stood for and what they sent: `estimates` [T, ...], `levels` [T, burst, ...].
 
-        Of a region that the model calls several times in a step, the first call is recorded.
+        Levels are signed and count from 1, the largest; 0 is no spike. Of a region that the model calls several times
+        in a step, the first call is recorded.
+
+        Args:
+            *args: What the model is called with.
+            sites: Names of layers, as in `snn.sites`; all unless given.
+            num_steps: T; the network's own unless given.
+            **kwargs: What the model is called with, by name.
+
+        Example:
+            >>> site, recorded = next(iter(snn.record(x).items()))
+            >>> recorded.levels.shape[:2]  # steps, burst
+            torch.Size([4, 3])
         """
         wanted = list(self.sites) if sites is None else list(sites)
         for name in wanted:
@@ -198,8 +266,15 @@ class Network(nn.Module, ABC):
     def reconfigure(self, config: Config, batches: Iterable[Any]) -> Self:
         """This network with other levels, bursts, thresholds or another goal; the model is not captured again.
 
-        The network itself stays as it is. Neurons stay where they are: `encode_input`, and which sites are left analog,
-        must be the same.
+        The network itself stays as it is. Neurons stay where they are.
+
+        Args:
+            config: The settings; `encode_input`, and which sites are left analog, must be as they were.
+            batches: Typical inputs, as for `convert`.
+
+        Example:
+            >>> snn.reconfigure(Config(num_steps=8, burst=1), batches).run(x).shape
+            torch.Size([8, 2, 10])
         """
         from spikecast.conversion.pipeline import reconfigured
 
@@ -210,7 +285,15 @@ class Network(nn.Module, ABC):
         """The network, if it was captured whole; a refusal that names the purpose where it was converted by region."""
 
     def twin(self, dtype: torch.dtype | None = None) -> Twin:
-        """The same network in the spike view: signals on every wire, step by step, as hardware would run it."""
+        """The same network in the spike view: signals on every wire, step by step, as hardware would run it.
+
+        Args:
+            dtype: As for `hardware.twin`.
+
+        Example:
+            >>> sorted(snn.twin().trace(x).levels) == sorted(snn.sites)
+            True
+        """
         from spikecast.hardware.twin.twin import Twin
 
         return Twin(self.whole("a twin"), dtype)
@@ -232,7 +315,16 @@ class Network(nn.Module, ABC):
         raise ModelError("a network is not pickled: use snn.save(path) and spikecast.load(path), which run no code")
 
     def save(self, path: str | Path) -> None:
-        """Write the network to one file that `spikecast.load` reads."""
+        """Write the network to one file that `spikecast.load` reads: safetensors and JSON, no pickle.
+
+        Args:
+            path: The file; an older one of that name is replaced when the new one is whole.
+
+        Example:
+            >>> snn.save("net.spikecast")
+            >>> torch.equal(spikecast.load("net.spikecast")(x), snn(x))
+            True
+        """
         from spikecast.storage.artifact import save
 
         save(self, path)

@@ -21,10 +21,25 @@ def generate(
     num_steps: int | None = None,
     stop: int | None = None,
 ) -> Tensor:
-    """The tokens [B, L] with the likeliest ones behind them, one after the other: [B, L + max_new_tokens] at most.
+    """Append the likeliest next tokens of a causal language model, one after the other.
 
-    There is no cache: each new token runs the whole text, `num_steps` steps of it. `stop` is the token that ends a
-    text; it is repeated until all texts have ended.
+    There is no cache: each new token runs the whole text.
+
+    Args:
+        network: A converted language model that takes tokens, and maybe attention_mask.
+        tokens: Whole numbers [B, L].
+        max_new_tokens: How many to append at most; 1 or more.
+        num_steps: Time-steps of each run; the network's own unless given.
+        stop: The token that ends a text; it is repeated until all texts have ended.
+
+    Returns:
+        The tokens with the new ones behind them: [B, L + max_new_tokens] at most.
+
+    Example:
+        >>> words = torch.tensor([[1, 2, 3]])
+        >>> speaker = nn.Sequential(nn.Embedding(8, 4), nn.ReLU(), nn.Linear(4, 8)).eval()
+        >>> spikecast.generate(spikecast.convert(speaker, [words]), words, max_new_tokens=5).shape
+        torch.Size([1, 8])
     """
     if tokens.dim() != 2 or tokens.is_floating_point() or tokens.numel() == 0:
         raise DataError(f"tokens of shape {tuple(tokens.shape)}, {tokens.dtype}: give whole numbers [B, L], L above 0")

@@ -99,12 +99,19 @@ class Report:
             fed = f"{share:.1%} of {total} are fed by spikes"
         return f"{self.num_sites} neuron sites; ops: {parts}; {fed}"
 
+    def brief(self, most: int = 4) -> str:
+        """The summary, ops with products that no spikes feed, unknown ops, and notes; so many lines of each at most."""
+        analog = [row for row in self.rows if row.macs and row.status == "analog"]
+        said = [f"not fed by spikes: {_op(row)} in {row.scope or 'the model'} ({row.why})" for row in analog]
+        unknown = [f"unknown, so a graded unit: {_op(row)} in {row.scope or 'the model'}" for row in self.unknown]
+        shown = [line for lines in (said, unknown, self.notes) for line in _few(list(lines), most)]
+        return "\n".join([self.summary(), *shown])
+
     def __str__(self) -> str:
         rows = [("op", "where", "becomes", "MACs", "why", "site")]
         for row in self.rows:
             size = "not counted" if row.macs is None else f"{row.macs / 1e6:.2f} M" if row.macs else ""
-            name = row.target.removeprefix("aten.").rsplit(".", 1)[0]
-            rows.append((name, row.scope, row.status, size, row.why, row.site or ""))
+            rows.append((_op(row), row.scope, row.status, size, row.why, row.site or ""))
         prices = [("site", "a spike costs"), *((site, si(p * 1e-12, "J")) for site, p in self.prices.items())]
         sites = [columns(prices), ""] if self.prices else []
         return "\n".join([columns(rows), "", *sites, self.summary(), *self.notes])
@@ -162,6 +169,15 @@ def _status(node: Node, role: Role | None, plan: Plan, site: str | None) -> tupl
     if node.name in plan.moved:
         return "spiking", "rectifying neuron, behind the pool"
     return ("spiking", "rectifying neuron") if site else ("analog", "analog (override)")
+
+
+def _op(row: Row) -> str:
+    """The op as people call it: conv2d."""
+    return row.target.removeprefix("aten.").rsplit(".", 1)[0]
+
+
+def _few(lines: list[str], most: int) -> list[str]:
+    return lines if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more such lines"]
 
 
 def _named(rows: list[Row]) -> str:

@@ -33,7 +33,12 @@ Recapture = Callable[[Sequence[Any], Mapping[str, Any]], Plan]
 class SpikingNetwork(Network):
     """A network of spiking neurons that answers like the model it was made from.
 
-    `snn(x)` answers after all steps, `snn.run(x)` after each; see `steps`, `anytime` and `record` for more.
+    `snn(x)` answers after all steps, `snn.run(x)` after each; see `steps`, `anytime` and `record` for more. It is an
+    nn.Module: `.to(device)` and `.state_dict()` work.
+
+    Example:
+        >>> torch.equal(snn(x), snn.run(x)[-1])
+        True
     """
 
     def __init__(

@@ -47,11 +47,29 @@ def build(
     layer_samples: int = 32,
     progress: Callable[[int], None] | None = None,
 ) -> ReportData:
-    """Measure a model and networks that were made from it, by name, on batches of (input, target); one pass over them.
+    """Measure a model and networks that were made from it, for a page that shows them side by side.
 
-    `classes` are names to show instead of numbers, `command` is what made the networks (this process's own unless
-    given), `to_pixels` turns one sample of the input into an image in 0..1. The first `layer_samples` of the first
-    batch are compared layer by layer, the first `traced` shown neuron by neuron. `progress` is told of samples.
+    Args:
+        model: The ANN.
+        snns: Converted networks by name; the page has one curve for each.
+        batches: (input, target); gone through once.
+        title: Of the page.
+        task: As for `measure.evaluate`.
+        classes: Names to show instead of numbers.
+        command: What made the networks; this process's own command unless given.
+        to_pixels: Turns one sample of the input into an image in 0..1.
+        inputs: Picks the model's input out of a batch.
+        targets: Picks the target out of a batch.
+        traced: How many samples are shown neuron by neuron.
+        layer_samples: How many samples of the first batch are compared layer by layer.
+        progress: Called with the number of samples of each batch.
+
+    Returns:
+        The data of the page; `.write_html("page.html")` writes it.
+
+    Example:
+        >>> page = spikecast.report(model, {"ours": snn}, [(x, labels)], title="My network")
+        >>> _ = page.write_html("page.html")
     """
     if not snns:
         raise DataError("snns is empty; give at least one converted network by a name, as in {'differential': snn}")

@@ -140,7 +140,15 @@ def tables() -> dict[str, Table]:
 
 
 def table(name: str) -> Table:
-    """One table of the paper."""
+    """One table of the paper, as data.
+
+    Args:
+        name: One of `tables()`.
+
+    Example:
+        >>> paper.table("cnn").dataset
+        'imagenet'
+    """
     if name in _read():
         return _read()[name]
     raise ConfigError(f"table {name!r} is not one of {', '.join(_read())}")

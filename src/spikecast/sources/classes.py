@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from spikecast.errors import DataError, MissingExtraError
+from spikecast.sources.documents import read_json
 
 
 def class_numbers(names: Sequence[str], outputs: int, class_map: Path | None = None) -> list[int]:
@@ -44,10 +44,7 @@ def class_numbers(names: Sequence[str], outputs: int, class_map: Path | None = N
 
 
 def _read(path: Path) -> dict[str, int]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"--class-map {path} cannot be read ({error}); give a JSON file") from error
+    found = read_json(path, 'give --class-map a file such as {"cat": 281}')
     if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
         raise DataError(f'--class-map {path} is not of the form {{"cat": 281, ...}}: a class number for each folder')
     return found

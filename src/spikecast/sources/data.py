@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,15 +14,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.errors import ConfigError, DataError
+from spikecast.errors import ConfigError, DataError, first_line
 from spikecast.sources.classes import class_numbers
 from spikecast.sources.digits import digits
+from spikecast.sources.documents import inside, read_json
 from spikecast.sources.images import Preparation, read_classes, read_pixels
 from spikecast.sources.limit import Again, Limited, spread
 from spikecast.sources.plugin import function_in
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"}
 Item = tuple[Tensor, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An image and its target, which is made ready when it is called for; a path is the file that holds it."""
+
+    prepare: Preparation
+    image: Path | Tensor
+    target: Any
+
+    def __call__(self) -> Item:
+        image = read_pixels(self.image) if isinstance(self.image, Path) else self.image
+        is_map = isinstance(self.target, Path)
+        return self.prepare(image), self.prepare.labels(read_classes(self.target)) if is_map else self.target
+
+
+def _described(part: Any) -> Any:
+    """What tells one part of an entry from another: names and sizes of files, numbers themselves."""
+    if isinstance(part, Path):
+        return [str(part), part.stat().st_size if part.is_file() else None]
+    if isinstance(part, Tensor):
+        return hashlib.sha256(part.contiguous().numpy().tobytes()).hexdigest()
+    return {key: _described(value) for key, value in part.items()} if isinstance(part, dict) else part
 
 
 @dataclass
@@ -32,7 +57,7 @@ class Data:
     """
 
     task: str
-    items: Sequence[Callable[[], Item]]
+    items: Sequence[Entry]
     batch_size: int = 32
     skip_corrupt: bool = False
     classes: Sequence[str] = ()
@@ -42,6 +67,13 @@ class Data:
     def __len__(self) -> int:
         """Images, those that will turn out to be corrupt included."""
         return len(self.items)
+
+    def digest(self) -> str:
+        """A checksum of the list: files by name and size, targets, and how many make up a batch."""
+        found = hashlib.sha256(repr((self.task, self.batch_size, self.skip_corrupt, self.numbers)).encode())
+        for item in self.items:
+            found.update(json.dumps([_described(item.image), _described(item.target)]).encode())
+        return found.hexdigest()
 
     def __iter__(self) -> Iterator[Any]:
         self.skipped.clear()
@@ -104,7 +136,7 @@ def open_data(
     if spec == "demo:digits":
         pixels, labels = digits(split)
         pairs = zip(pixels, labels.tolist(), strict=True)
-        items: Sequence[Callable[[], Item]] = [partial(_ready, prepare, *pair) for pair in pairs]
+        items: Sequence[Entry] = [Entry(prepare, *pair) for pair in pairs]
         task, classes = "classification", [str(c) for c in range(10)]
     elif kind not in SOURCES or not place:
         raise ConfigError(
@@ -120,12 +152,7 @@ def open_data(
     return Data(task, spread(items, limit), batch_size, skip_corrupt, classes)
 
 
-Source = tuple[str, Sequence[Callable[[], Item]], list[str]]
-
-
-def _ready(prepare: Preparation, image: Path | Tensor, target: Any) -> Item:
-    """An image, out of its file where it is in one, and its target."""
-    return prepare(read_pixels(image) if isinstance(image, Path) else image), target
+Source = tuple[str, Sequence[Entry], list[str]]
 
 
 def image_folder(folder: Path, prepare: Preparation, split: str) -> Source:
@@ -138,7 +165,7 @@ def image_folder(folder: Path, prepare: Preparation, split: str) -> Source:
     if not classes:
         raise DataError(f"{root} has no folders; there must be one for each class, with its images")
     items = [
-        partial(_ready, prepare, path, label)
+        Entry(prepare, path, label)
         for label, name in enumerate(classes)
         for path in sorted((root / name).rglob("*"))
         if path.suffix.lower() in SUFFIXES
@@ -170,16 +197,16 @@ def cifar(folder: Path, prepare: Preparation, split: str, *, classes: int) -> So
             f"{root} has no {test}; get the binary version of CIFAR-{classes} (the Python version runs code)"
         )
     width = labels + 3 * 32 * 32
-    rows: list[Callable[[], Item]] = []
+    rows: list[Entry] = []
     for path in files:
-        data = bytearray(path.read_bytes())
-        if not data or len(data) % width:
-            raise DataError(f"{path} has {len(data)} bytes, not a multiple of {width}; get it again")
-        table = torch.frombuffer(data, dtype=torch.uint8).reshape(-1, width)
+        size = path.stat().st_size if path.is_file() else 0
+        if not 0 < size <= 50_000 * width or size % width:
+            raise DataError(f"{path} has {size} bytes, not a multiple of {width}, up to 50000; get it again")
+        table = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8).reshape(-1, width)
         if int(table[:, labels - 1].max()) >= classes:
             raise DataError(f"{path} has a label above {classes - 1}; it is not CIFAR-{classes}")
         pairs = zip(table[:, labels:].reshape(-1, 3, 32, 32), table[:, labels - 1].tolist(), strict=True)
-        rows += [partial(_ready, prepare, *pair) for pair in pairs]
+        rows += [Entry(prepare, *pair) for pair in pairs]
     return "classification", rows, []
 
 
@@ -189,26 +216,30 @@ def coco(folder: Path, prepare: Preparation, split: str) -> Source:
     path = folder / "annotations" / f"instances_{name}.json"
     if not path.is_file():
         raise DataError(f"there is no {path}; a COCO folder has annotations/instances_{name}.json and {name}/")
+    document = read_json(path, "get it again")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
         images = sorted(document["images"], key=lambda image: int(image["id"]))
         by_image: dict[int, list[dict[str, Any]]] = {}
         for annotation in document["annotations"]:
             by_image.setdefault(int(annotation["image_id"]), []).append(annotation)
         classes = [str(c["name"]) for c in document["categories"]]
         targets = [_boxes(by_image.get(int(image["id"]), [])) for image in images]
-        files = [folder / name / str(image["file_name"]) for image in images]
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path} is not a COCO annotation file ({type(error).__name__}: {error}); get it again"
-        ) from error
-    return "detection", [partial(_ready, prepare, *pair) for pair in zip(files, targets, strict=True)], classes
+        files = [inside(folder / name, str(image["file_name"])) for image in images]
+    except DataError:
+        raise
+    except Exception as error:  # whatever wrong types, and numbers that are too large, make Python and torch raise
+        said = f"{type(error).__name__}: {first_line(error)}"
+        raise DataError(f"{path} is not a COCO annotation file ({said}); get it again") from error
+    return "detection", [Entry(prepare, *pair) for pair in zip(files, targets, strict=True)], classes
 
 
 def _boxes(annotations: list[dict[str, Any]]) -> dict[str, Tensor]:
     corners = [[x, y, x + w, y + h] for x, y, w, h in (a["bbox"] for a in annotations)]
+    boxes = torch.tensor(corners, dtype=torch.float32).reshape(-1, 4)
+    if not bool(boxes.isfinite().all()):
+        raise ValueError("a box is not finite")
     return {
-        "boxes": torch.tensor(corners, dtype=torch.float32).reshape(-1, 4),
+        "boxes": boxes,
         "labels": torch.tensor([int(a["category_id"]) for a in annotations], dtype=torch.int64),
         "iscrowd": torch.tensor([int(a.get("iscrowd", 0)) for a in annotations], dtype=torch.int64),
     }
@@ -222,12 +253,12 @@ def voc(folder: Path, prepare: Preparation, split: str) -> Source:
     if found is None:
         raise DataError(f"there is no {lists[0]}; give the folder VOC2012, or the one that holds VOCdevkit")
     root = found.parents[2]
-
-    def item(name: str) -> Item:
-        classes = read_classes(root / "SegmentationClass" / f"{name}.png")
-        return prepare(read_pixels(root / "JPEGImages" / f"{name}.jpg")), prepare.labels(classes)
-
-    return "segmentation", [partial(item, name) for name in found.read_text(encoding="utf-8").split()], []
+    names = found.read_text(encoding="utf-8").split()
+    files = [
+        (inside(root / "JPEGImages", f"{name}.jpg"), inside(root / "SegmentationClass", f"{name}.png"))
+        for name in names
+    ]
+    return "segmentation", [Entry(prepare, *pair) for pair in files], []
 
 
 SOURCES: dict[str, Callable[[Path, Preparation, str], Source]] = {

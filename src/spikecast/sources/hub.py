@@ -67,6 +67,9 @@ def open_hub(name: str, *, pretrained: bool) -> Found:
 def _check_folder(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder} has no config.json; give a folder that save_pretrained wrote")
+    odd = next((path for path in folder.iterdir() if not path.is_file() and not path.is_dir()), None)
+    if odd is not None:
+        raise DataError(f"{odd} is no file; remove it")
     if not any(folder.glob("*.safetensors")):
         raise DataError(f"{folder} has no safetensors, and no other weights are read; save the model again with them")
 
@@ -123,10 +126,9 @@ def _preparation(name: str, raw: Mapping[str, Any], *, local: bool) -> Preparati
     """How images are made ready, as preprocessor_config.json says."""
     import transformers
 
-    try:
+    said: dict[str, Any] = {}
+    if any(_file(name, file, local=local) for file in ("preprocessor_config.json", "processor_config.json")):
         said = transformers.ImageProcessingMixin.get_image_processor_dict(name, local_files_only=local)[0]
-    except OSError:  # it has none
-        said = {}
     size = said.get("size") or raw.get("image_size") or 224
     shown = _side(said["crop_size"] if said.get("do_center_crop") and said.get("crop_size") else size)
     scaled, squash = _side(size), isinstance(size, dict) and "height" in size

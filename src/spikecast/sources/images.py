@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from spikecast.errors import ConfigError, DataError, MissingExtraError, first_line
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others may start programs, as EPS does
+MAX_PIXELS = 100_000_000
 LUMA = (0.299, 0.587, 0.114)  # how bright each colour is, as in ITU-R 601
 
 
@@ -111,9 +113,13 @@ def _decoded(path: str | Path, mode: str, what: str) -> Tensor:
     except ImportError as error:
         raise MissingExtraError('reading images needs pillow; pip install "spikecast[vision]"') from error
     try:
-        with Image.open(path) as image:
+        if not Path(path).is_file():  # a device would be read, and a pipe waited for, for ever
+            raise OSError("there is no such file")
+        with Image.open(path, formats=FORMATS) as image:  # read so far: its header
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f"it has {image.width} x {image.height} pixels, the bound is {MAX_PIXELS}")
             decoded = image.convert(mode)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # whatever a broken file makes Pillow raise
         raise DataError(f"{path} cannot be read as {what} ({first_line(error)}); repair or remove it") from error
     width, height = decoded.size
     return torch.frombuffer(bytearray(decoded.tobytes()), dtype=torch.uint8).reshape(height, width, -1)

@@ -10,6 +10,7 @@ import difflib
 import logging
 import math
 import os
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,6 +235,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(path)
+        _check_unpacked(path)
         data = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken file makes a reader raise
         raise DataError(
@@ -245,6 +247,16 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(data, dict) or not all(isinstance(v, Tensor) for v in data.values()):
         raise DataError(f"{path} does not hold weights by name; save model.state_dict()")
     return {str(k).removeprefix("module."): v for k, v in data.items()}
+
+
+def _check_unpacked(path: Path) -> None:
+    """Refuse an archive that unpacks to more than it has; torch.save packs nothing."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as file:
+        unpacked = sum(member.file_size for member in file.infolist())
+    if unpacked > (size := path.stat().st_size):
+        raise DataError(f"its {size} bytes unpack to {unpacked}, and torch.save packs nothing")
 
 
 def _hint(name: str, known: list[str]) -> str:

@@ -136,12 +136,9 @@ def _parts(
     sites = plans[0].sites
     if any(plan.sites.keys() != record.neurons.keys() for plan in plans):
         raise ArtifactError("its neurons are not those of its sites")
-    neurons, thresholds = {}, {}
+    thresholds = {}
     for name, site in sites.items():
-        own = record.neurons[name]
-        settings = {field: getattr(own, field) for field in _SETTINGS}
-        neurons[name] = Neuron(**settings, lower=site.lower, upper=site.upper)
-        thresholds[name] = value = found(own.threshold)
+        thresholds[name] = value = found(record.neurons[name].threshold)
         if value.dim() > site.meta.rank:
             raise ArtifactError(f"the thresholds of {short(name)} have more axes than its neurons")
     for key in {own.threshold for own in record.neurons.values()}:  # once each, however many sites name it
@@ -150,7 +147,13 @@ def _parts(
             raise ArtifactError(f"the thresholds {short(key)} are {value.dtype}")
         if not bool((value.isfinite() & (value > 0)).all()):
             raise ArtifactError(f"the thresholds {short(key)} are not all positive and finite")
-    return plans, _config(record.config, sites), neurons, thresholds
+    return plans, _config(record.config, sites), neurons_of(record.neurons, sites), thresholds
+
+
+def neurons_of(records: Mapping[str, schema.Neuron], sites: Mapping[str, Site]) -> dict[str, Neuron]:
+    """What the neurons of each site are set to."""
+    settings = {name: {field: getattr(own, field) for field in _SETTINGS} for name, own in records.items()}
+    return {name: Neuron(**settings[name], lower=site.lower, upper=site.upper) for name, site in sites.items()}
 
 
 def _config(data: Mapping[str, Any], sites: Mapping[str, Site]) -> Config:
@@ -185,11 +188,12 @@ def _plan_from_record(record: schema.Plan, found: codec.Find, device: torch.devi
     program = codec.Reader(device).program(record.program, found)
     if sorted(node.kwargs["site"] for node in program.nodes if node.target == NEURON) != sorted(record.sites):
         raise ArtifactError("its neurons are not those of its sites")
-    sites = {name: _site(name, site) for name, site in record.sites.items()}
+    sites = {name: site_of(name, site) for name, site in record.sites.items()}
     return Plan(program, sites, record.fed, record.moved)
 
 
-def _site(name: str, record: schema.Site) -> Site:
+def site_of(name: str, record: schema.Site) -> Site:
+    """A site again, checked."""
     lower, upper = (codec.decode(bound, _CPU) for bound in (record.lower, record.upper))
     if not lower <= 0.0 <= upper:
         raise ArtifactError(f"the site {short(name)} keeps no interval around 0")

@@ -55,18 +55,19 @@ def main(path: str, out: str, limit: int, index: str, names: Sequence[str], seco
     import h5py
 
     # a damaged heap of strings can make the library loop for ever
-    _bound(limit + 2**31, 10 + limit // 2**26 if seconds is None else seconds)
+    bound(limit + 2**31, 10 + limit // 2**26 if seconds is None else seconds)
     with h5py.File(path, "r", libver="latest", swmr=False) as file:
         np.savez(out, allow_pickle=False, **_collect(file, limit, index, names))
 
 
-def _bound(size: int, seconds: int) -> None:
-    """Limit the memory and the time of this process."""
+def bound(size: int, seconds: int | None) -> None:
+    """Limit the memory of this process, and its time unless somebody else does."""
     try:
         import resource
     except ImportError:  # not on Windows, where only the parent's clock is left
         return
-    for kind, most in ((resource.RLIMIT_AS, size), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
+    limits = {resource.RLIMIT_AS: size, resource.RLIMIT_CORE: 0}
+    for kind, most in (limits if seconds is None else limits | {resource.RLIMIT_CPU: seconds}).items():
         resource.setrlimit(kind, (most, most))
 
 

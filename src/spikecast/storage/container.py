@@ -5,11 +5,11 @@ The checksum in the document is that of the document and all tensors: it tells d
 
 from __future__ import annotations
 
+import json
 import os
-import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,33 +21,54 @@ from spikecast.storage.tensors import is_whole
 
 # A document takes some ten times its length once it is parsed. This is room for forty thousand ops.
 MAX_HEADER = 32 * 2**20
-_KEY = "spikecast"  # one key only: safetensors writes several in any order, and equal networks make equal files
+_KEY = "spikecast"
+_KINDS = {  # of numbers, as safetensors names them and in the order it has them in a file, the last first
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.int16: "I16",
+    torch.uint16: "U16",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int32: "I32",
+    torch.uint32: "U32",
+    torch.float32: "F32",
+    torch.complex64: "C64",
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.uint64: "U64",
+}
 
 
 def write(path: str | os.PathLike[str], text: str, tensors: Mapping[str, Tensor]) -> None:
     """Put a sealed document and its tensors into a file, whole or not at all."""
-    # Any error: safetensors has its own type for a full disk, and KeyError for a dtype it lacks.
-    with blaming(f"{path} is not written", "nothing was changed", Exception), replacing(path) as temporary:
-        _write_through(temporary, tensors, {_KEY: text})
-    with suppress(OSError):  # the name, too, is on the disk only then; not every system can do it
-        folder = os.open(temporary.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    with replacing(path) as file:
+        for part in _parts(text, tensors):
+            file.write(part)
 
 
-def _write_through(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    from safetensors.torch import save_file
-
-    path.touch(exist_ok=False)
-    mode = stat.S_IMODE(path.stat().st_mode)
-    save_file(dict(tensors), path, metadata=metadata)
-    path.chmod(mode)  # safetensors makes a file that only its owner may read
-    with path.open("rb+") as file:
-        if int.from_bytes(file.read(8), "little") > MAX_HEADER:
-            raise ArtifactError(f"its graph takes more than {MAX_HEADER} bytes; convert a smaller model")
-        os.fsync(file.fileno())
+def _parts(text: str, tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """A safetensors file piece by piece. The library would copy all of it, or make files of its own beside it."""
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _KINDS:
+            raise ArtifactError(f"the tensor {name!r} has the type {tensor.dtype}, which safetensors has not")
+    ranks = {dtype: rank for rank, dtype in enumerate(_KINDS)}
+    ordered = sorted(tensors, key=lambda name: (-ranks[tensors[name].dtype], name))
+    entries: dict[str, Any] = {"__metadata__": {_KEY: text}}
+    end = 0
+    for name in ordered:
+        tensor, start = tensors[name], end
+        end += tensor.numel() * tensor.itemsize
+        entries[name] = {"dtype": _KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    header = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    if len(header) > MAX_HEADER:
+        raise ArtifactError(f"its graph takes more than {MAX_HEADER} bytes; convert a smaller model")
+    yield len(header).to_bytes(8, "little") + header
+    for name in ordered:
+        yield tensors[name].reshape(-1).view(torch.uint8).numpy().data
 
 
 def read(path: str | os.PathLike[str], device: torch.device) -> tuple[Document, dict[str, Tensor]]:

@@ -2,44 +2,112 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from spikecast.errors import ArtifactError, SpikecastError, first_line
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A name beside a file to write to: it takes the file's place at the end, and leaves no trace if that fails."""
-    target = Path(os.path.realpath(path))  # a link stays one
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a folder; give the name of a file")
-    temporary = target.parent / f".spikecast-{secrets.token_hex(8)}"
+def replacing(path: str | os.PathLike[str], *, folders: bool = False) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of another at the end, and leaves no trace if anything fails before.
+
+    A link stays one: the file that it leads to is replaced. With `folders` those that lack are made. What writers that
+    were killed have left in the folder is removed.
+    """
     try:
-        yield temporary
-        os.replace(temporary, target)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+        target = _target(path)
+        if folders:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left(target.parent)
+        with _temporary(target.parent) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if os.name == "nt":  # where an open file cannot be moved
+                file.close()
+            os.replace(file.name, target)
+    except Exception as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+        raise ArtifactError(f"{path} is not written: {said}; nothing was changed") from error
+    with suppress(OSError):  # the name, too, is on the disk only then; not every system can do it
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> Path:
-    """Write a file of any size; whoever opens it sees the old content or the new, never a part."""
-    target = Path(os.path.realpath(path))
+    """Write a file, and folders that lack; whoever opens it sees the old content or the new, never a part."""
+    with replacing(path, folders=True) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return Path(os.path.realpath(path))
+
+
+def lock(descriptor: int) -> bool:
+    """Whether an open file is this one's alone from now on, until it is closed; a process that dies lets go of it.
+
+    Raises OSError where the file system has no locks. Windows has none of this kind: there the answer is always yes.
+    """
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as temporary, temporary.open("xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise SpikecastError(f"cannot write {path}: {error.strerror or error}; give another place") from error
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """The file that a name stands for; what is there and is no file is refused."""
+    target, folder = Path(os.path.realpath(path)), os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    try:
+        kind = os.stat(path).st_mode
+    except FileNotFoundError:
+        kind = stat.S_IFREG
+    if stat.S_ISDIR(kind):
+        raise SpikecastError("it is a folder; give the name of a file")
+    # The open files of a process are in /dev and /proc, under names that lead to files like any link.
+    if not stat.S_ISREG(kind) or folder == "/dev" or Path(folder).is_relative_to("/proc"):
+        raise SpikecastError("it is a device, a pipe or a socket; give the name of a file")
     return target
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[IO[bytes]]:
+    """A new file, locked as long as it is open: that says that its writer lives. It is removed unless it was moved."""
+    while True:
+        path, is_own = folder / f".spikecast-{secrets.token_hex(8)}.tmp", True
+        try:
+            with open(path, "xb") as file:
+                with suppress(OSError):
+                    is_own = lock(file.fileno())
+                if is_own and os.fstat(file.fileno()).st_nlink:
+                    yield file
+                    return  # else another writer was quicker, and took it for one that was left
+        finally:
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the files that no living writer has locked."""
+    for left in folder.glob(f".spikecast-{'[0-9a-f]' * 16}.tmp"):
+        with suppress(OSError):
+            descriptor = os.open(left, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+            try:
+                if lock(descriptor):
+                    left.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def file_start(path: str | os.PathLike[str], what: str) -> tuple[int, bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from spikecast.errors import ArtifactError
 from spikecast.storage.schema import Strided, short
@@ -91,6 +91,14 @@ def digest(tensor: Tensor) -> str:
     """The checksum of a tensor on the CPU: its type, its shape and its numbers."""
     found = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
     found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def digest_of_model(model: nn.Module) -> str:
+    """The checksum of all parameters and buffers of a model, wherever they lie."""
+    found = hashlib.sha256()
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        found.update(json.dumps([name, digest(tensor.detach().cpu().contiguous())]).encode())
     return found.hexdigest()
 
 

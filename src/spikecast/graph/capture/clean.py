@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from spikecast.graph.capture.inplace import DROPOUTS
-from spikecast.graph.program import GETITEM, Meta, Node, Program, Ref, replace_refs, resolve
+from spikecast.graph.program import GETITEM, SIZE, Meta, Node, Program, Ref, replace_refs, resolve
 
 _COPIES = {"aten.clone", "aten.contiguous", "aten.alias", "aten.detach", "aten.lift_fresh_copy", "aten.lift_fresh"}
 _VIEWS = {"aten.view.default", "aten._unsafe_view.default"}
@@ -29,9 +30,11 @@ def clean(program: Program) -> Program:
 def _plain_ops(program: Program) -> Program:
     """Copies become uses of the original, views become reshapes, empty tensors zeros, BatchNorm has one result.
 
-    A graph whose steps lie in the batch may hold tensors that cannot be viewed, so no view may rely on layout.
+    The number of a tensor's elements becomes the product of its sizes. A graph whose steps lie in the batch may
+    hold tensors that cannot be viewed, so no view may rely on layout.
     """
     norms: dict[str, Node] = {}
+    writer = Rewriter(program)
 
     def visit(node: Node) -> Ref | Node | None:
         if node.target == _BATCH_NORM:
@@ -48,9 +51,13 @@ def _plain_ops(program: Program) -> Program:
         elif node.op in _EMPTY:
             kwargs = {name: value for name, value in node.kwargs.items() if name != "memory_format"}
             return dataclasses.replace(node, target=f"aten.{_EMPTY[node.op]}.default", kwargs=kwargs)
+        elif node.target == "aten.sym_numel.default":
+            rank = cast(Meta, program.metas[node.args[0].name]).rank
+            sizes = [writer.emit(node, SIZE, (node.args[0], axis), None, "size") for axis in range(rank)]
+            return reduce(lambda a, b: writer.emit(node, "size.mul", (a, b), None, "elements"), sizes)
         return None
 
-    return Rewriter(program).run(visit)
+    return writer.run(visit)
 
 
 def _is_idle_cast(node: Node, program: Program) -> bool:

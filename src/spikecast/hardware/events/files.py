@@ -40,19 +40,26 @@ _NAMES = ("header", *COLUMNS, "thresholds")
 def save_events(events: Events, path: str | os.PathLike[str]) -> None:
     """Write a file, whole or not at all; HDF5 where the name ends in .h5 or .hdf5."""
     arrays: dict[str, Any] = arrays_of(events)
-    try:
-        with replacing(path) as temporary:
-            if Path(path).suffix in HDF5_SUFFIXES:
-                _write_hdf5(temporary, arrays)
-            else:
-                with temporary.open("wb") as file:  # to a name numpy would add a suffix
-                    np.savez_compressed(file, **arrays)
-    except OSError as error:
-        raise ArtifactError(f"{path} is not written ({error.strerror or error}); give another name") from None
+    made = _hdf5(arrays) if Path(path).suffix in HDF5_SUFFIXES else None
+    with replacing(path) as file:
+        if made is None:
+            np.savez_compressed(file, **arrays)
+        else:
+            file.write(made)
 
 
 def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Events:
-    """The events of a file that is whole, of a known version, and unpacked no larger than `max_bytes`."""
+    """The events in a file that `Events.save` wrote; it may be a stranger's.
+
+    Args:
+        path: A file that is whole and of a known version, npz or HDF5.
+        max_bytes: How large it may be when it is unpacked.
+
+    Example:
+        >>> hardware.record_events(snn, x).save("events.npz")
+        >>> len(hardware.load_events("events.npz")) == len(hardware.record_events(snn, x))
+        True
+    """
     size, start = file_start(path, "a file of events")
     if size > max_bytes + MAX_HEADER:
         raise ArtifactError(f"{path} has {size} bytes, the limit is {max_bytes}; give a larger max_bytes")
@@ -235,12 +242,14 @@ def _member(file: zipfile.ZipFile, name: str, kind: str, length: int | None = No
 # -- HDF5
 
 
-def _write_hdf5(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write datasets, and their checksum."""
-    with _h5py().File(path, "w", libver=("earliest", "v110"), track_order=False) as file:
+def _hdf5(arrays: Mapping[str, NDArray[Any]]) -> memoryview:
+    """A file of datasets, and their checksum; made in memory: the library ends the process where a disk is full."""
+    made = io.BytesIO()
+    with _h5py().File(made, "w", libver=("earliest", "v110"), track_order=False) as file:
         for name, array in {**arrays, "sha256": _checksum(arrays)}.items():
             packed = {"compression": "gzip", "shuffle": True} if len(array) else {}
             file.create_dataset(name, data=array, track_times=False, **packed)
+    return made.getbuffer()
 
 
 def _load_hdf5(path: str | os.PathLike[str], max_bytes: int) -> Events:

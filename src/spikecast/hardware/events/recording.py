@@ -19,7 +19,18 @@ _CHUNK = 16  # samples that are run at once
 
 @torch.no_grad()
 def stream_events(network: SpikingNetwork, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Iterator[Events]:
-    """Yield the events of each step as soon as it has been run, in the value view."""
+    """Yield the events of each step as soon as it has been run.
+
+    Args:
+        network: The network, converted whole.
+        *args: What the network is called with.
+        num_steps: T; the network's own unless given.
+        **kwargs: What the network is called with, by name.
+
+    Example:
+        >>> [len(events.columns["t"]) > 0 for events in hardware.stream_events(snn, x, num_steps=2)]
+        [True, True]
+    """
     circuit = Circuit(network, args, kwargs)
     total = network.config.steps_or(num_steps)
     program, senders = circuit.program, senders_of(circuit.layers)
@@ -48,5 +59,20 @@ def stream_events(network: SpikingNetwork, *args: Any, num_steps: int | None = N
 
 
 def record_events(network: SpikingNetwork, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Events:
-    """All events of a run on a batch, in the value view."""
+    """All events of a run on a batch: who fired which level when.
+
+    Args:
+        network: The network, converted whole.
+        *args: What the network is called with.
+        num_steps: T; the network's own unless given.
+        **kwargs: What the network is called with, by name.
+
+    Returns:
+        Events: columns t, sample, layer, channel, y, x, level; `.save("events.npz")`, `.tonic()`, `.at(t)`.
+
+    Example:
+        >>> events = hardware.record_events(snn, x)
+        >>> sorted(events.columns)
+        ['channel', 'layer', 'level', 'sample', 't', 'x', 'y']
+    """
     return joined(list(stream_events(network, *args, num_steps=num_steps, **kwargs)))

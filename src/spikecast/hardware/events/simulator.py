@@ -35,11 +35,24 @@ Counts = dict[str, dict[str, list[int]]]  # by op, by column: a number for each 
 
 
 class Simulator(Wires):
-    """Runs a network whose neurons are joined by linear ops; `start` it with inputs, then `step` as often as wanted.
+    """Runs a network event by event and counts accumulates; `start` it with inputs, then `step` as often as wanted.
 
-    Ops that are not linear are the host's: those before the first neurons are evaluated once. Those that depend on
-    spikes are refused by name, unless `hosted`: then they are evaluated in every step, whole, and what changes in
-    their result is sent as graded events. Their work is not counted.
+    Neurons must be joined by linear ops. Ops that are not linear are the host's: those before the first neurons are
+    evaluated once.
+
+    Args:
+        network: The network, converted whole.
+        *example: A call of another size than the one the network was converted with.
+        hosted: Ops that are not linear and depend on spikes are refused by name. True evaluates them in every step,
+            whole, and sends what changes in their result as graded events; their work is not counted.
+        **kwargs: The example's arguments by name.
+
+    Example:
+        >>> simulator = hardware.Simulator(snn)
+        >>> bool((simulator.run(x) - snn.run(x)).abs().max() < 1e-4)
+        True
+        >>> simulator.start(x)
+        >>> events = simulator.step()  # who fired in the first step
     """
 
     def __init__(self, network: SpikingNetwork, *example: Any, hosted: bool = False, **kwargs: Any) -> None:

@@ -23,6 +23,7 @@ from spikecast.errors import DataError
 from spikecast.graph.calls import batch_size, take
 from spikecast.graph.program import Program
 from spikecast.hardware.circuit.parts import Layer
+from spikecast.storage.files import replacing
 
 COLUMNS = {"t": "<u2", "layer": "<u2", "sample": "<u4", "channel": "<u4", "y": "<u4", "x": "<u4", "level": "|i1"}
 Column = NDArray[Any]
@@ -68,7 +69,8 @@ class Sender:
 
     def values(self, flat: Column, level: Column) -> NDArray[np.float64]:
         """What spikes stand for: ±θ/2**(i-1)."""
-        threshold = np.broadcast_to(self.threshold, self.shape).reshape(-1)[flat]
+        # Looked up, not laid out: a file may speak of a layer that is larger than memory.
+        threshold = np.broadcast_to(self.threshold, self.shape)[np.unravel_index(flat, self.shape)]
         values: NDArray[np.float64] = np.sign(level) * np.ldexp(threshold, 1 - np.abs(level.astype(np.int32)))
         return values
 
@@ -128,9 +130,9 @@ class Events:
         raise DataError(f"no layer is called {layer!r}; layers are {', '.join(names[:6])}, …")
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the columns as text, a line for each event."""
-        with open(path, "w", encoding="ascii", newline="\n") as file:
-            file.write(",".join(COLUMNS) + "\n")
+        """Write the columns as text, a line for each event; whole or not at all."""
+        with replacing(path) as file:
+            file.write(f"{','.join(COLUMNS)}\n".encode())
             np.savetxt(file, np.stack([c.astype(np.int64) for c in self.columns.values()], 1), "%d", ",")
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -57,10 +57,18 @@ class Report:
 class IntegerNetwork:
     """The network as a chip with integer synapses and membranes would run it.
 
-    weight_bits    of every weight, sign included; each output channel of a synapse has a power of two of its own
-    membrane_bits  of membranes, estimates and read-outs, sign included
-    division       "divide" by t as the paper has it, or "shift": powers of two instead, see `neuron`
-    overflow       "raise" where a register is too narrow, or "saturate" and count it in `report`
+    `run(x)` answers after each step; `report` has the bits that each register needed, and what is left to the host.
+
+    Args:
+        network: The network, converted whole.
+        weight_bits: Of every weight, sign included; each output channel of a synapse has a power of two of its own.
+        membrane_bits: Of membranes, estimates and read-outs, sign included.
+        division: "divide" by t as the paper has it, or "shift": powers of two instead.
+        overflow: "raise" where a register is too narrow, or "saturate" and count it in `report`.
+
+    Example:
+        >>> hardware.IntegerNetwork(snn, weight_bits=8).run(x).shape
+        torch.Size([4, 2, 10])
     """
 
     def __init__(

@@ -43,11 +43,21 @@ def export_nir(
 ) -> NirExport:
     """Write a converted network as a NIR graph.
 
-    "portable" is made of what every importer reads: rate-coded IF neurons with θ = 1, Conv2d, Affine, Flatten.
-    "composite" writes multi-threshold neurons with soft reset as graphs of stock primitives. "extended" adds what
-    `load_nir` needs to restore any network to the bit. What a stock profile cannot say is refused by name; with
-    `split` it is left to the host instead: the graph ends before such an op in an Output and goes on behind it from
-    an Input, both named after it.
+    Args:
+        network: The network, converted whole.
+        path: The file to write.
+        profile: "portable" is made of what every importer reads: rate-coded IF neurons with θ = 1, Conv2d, Affine,
+            Flatten. "composite" writes multi-threshold neurons with soft reset as graphs of stock primitives.
+            "extended" adds what `load_nir` needs to restore any network to the bit.
+        split: What a stock profile cannot say is refused by name. True leaves it to the host instead: the graph ends
+            before such an op in an Output and goes on behind it from an Input, both named after it.
+
+    Returns:
+        What was written: nodes, edges, neurons by site, and what stays on the host.
+
+    Example:
+        >>> hardware.export_nir(snn, "net.nir", profile="extended").profile
+        'extended'
     """
     if profile not in get_args(Profile):
         raise ConfigError(f"profile={profile!r} must be one of {', '.join(map(repr, get_args(Profile)))}")

@@ -79,10 +79,21 @@ def check_nir(
     network: SpikingNetwork | None = None,
     python: str | os.PathLike[str] | None = None,
 ) -> NirCheck:
-    """Run a file of profile "portable" in an importer on inputs x [batch, ...], the same at every step.
+    """Run a file of profile "portable" in an importer, and hold its spikes against what the file says.
 
-    It is held against the reference interpreter's reading of the file, or, where given, against the network itself.
-    `python` is the importer's own interpreter; `make importers` installs one under ~/.cache/spikecast/importers.
+    Args:
+        path: The file.
+        importer: "snntorch", "spikingjelly" or "sinabs".
+        x: Inputs [batch, ...], the same at every step.
+        num_steps: T.
+        network: The network that the file was written from, to be held against instead of the file's own meaning.
+        python: The importer's own interpreter; `make importers` installs one under ~/.cache/spikecast/importers.
+
+    Returns:
+        Spikes and answers that differ, stage by stage; `print` it.
+
+    Example:
+        >>> hardware.check_nir("net.nir", "sinabs", x)  # doctest: +SKIP
     """
     interpreter = installed_importer(importer, python)
     graph = nir_package().read(path)

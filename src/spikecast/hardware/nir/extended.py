@@ -67,7 +67,17 @@ def network_metadata(network: SpikingNetwork, built: Built) -> dict[str, Any]:
 
 
 def load_nir(path: str | os.PathLike[str], device: str | torch.device | None = None) -> SpikingNetwork:
-    """The network in a NIR file of profile "extended"; it answers bit for bit what the exported one does."""
+    """The network in a NIR file of profile "extended"; it answers bit for bit what the exported one does.
+
+    Args:
+        path: A file that `export_nir` wrote; it may be a stranger's.
+        device: Where its tensors go; the CPU unless given.
+
+    Example:
+        >>> _ = hardware.export_nir(snn, "net.nir", profile="extended")
+        >>> torch.equal(hardware.load_nir("net.nir").run(x), snn.run(x))
+        True
+    """
     place = artifact.usable_device(device)
     return restored(path, read_extended(path), place)
 

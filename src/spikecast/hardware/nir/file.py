@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import Any
 
-from spikecast.errors import ArtifactError, first_line
+from spikecast.errors import ArtifactError
 from spikecast.hardware.nir.builder import nir_package
 from spikecast.storage.child import HDF5_SIGNATURE, read_hdf5
 from spikecast.storage.files import file_start, replacing
@@ -26,16 +27,15 @@ def write_graph(path: str | os.PathLike[str], graph: Any, *, drop_reset: bool) -
     nir = nir_package()
     import h5py
 
-    try:
-        with replacing(path) as temporary:
-            nir.write(temporary, graph)
-            if drop_reset:
-                with h5py.File(temporary, "a") as file:
-                    for node in file["node/nodes"].values():
-                        if node["type"][()] == b"IF":
-                            del node["v_reset"]
-    except OSError as error:
-        raise ArtifactError(f"{path} is not written: {first_line(error)}; nothing was changed") from None
+    made = io.BytesIO()  # the HDF5 library ends the process where a disk is full
+    nir.write(made, graph)
+    if drop_reset:
+        with h5py.File(made, "a") as file:
+            for node in file["node/nodes"].values():
+                if node["type"][()] == b"IF":
+                    del node["v_reset"]
+    with replacing(path) as out:
+        out.write(made.getbuffer())
 
 
 def read_extended(path: str | os.PathLike[str]) -> dict[str, Any]:

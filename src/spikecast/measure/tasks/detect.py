@@ -17,9 +17,19 @@ from spikecast.measure.tasks import Decode, Metric, decoded
 
 @dataclass(frozen=True)
 class Detection:
-    """A list of {"boxes", "scores", "labels"} per image against a list of {"boxes", "labels"}; boxes are x, y, x, y.
+    """Boxes: a list of {"boxes", "scores", "labels"} per image against a list of {"boxes", "labels"}.
 
-    decode  decode(answer) makes that list out of what the model returns, where that is something else
+    Boxes are x, y, x, y. The figures are COCO's mean average precision ("map", "map50"), by pycocotools.
+
+    Args:
+        decode: decode(answer) makes that list out of what the model returns, where that is something else.
+
+    Example:
+        >>> def decode(answer):  # one box for each image, of the likeliest class
+        ...     box = torch.tensor([[0.0, 0.0, 8.0, 8.0]])
+        ...     return [{"boxes": box, "scores": row.max()[None], "labels": row.argmax()[None]} for row in answer]
+        >>> list(measure.Detection(decode=decode).metrics)
+        ['map', 'map50']
     """
 
     decode: Decode | None = None

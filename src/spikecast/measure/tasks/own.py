@@ -12,15 +12,23 @@ from spikecast.measure.tasks.reconstruct import Reconstruction
 
 @dataclass(frozen=True)
 class OwnTask:
-    """What to note of each sample of a batch, and the score of any notes.
+    """A task of your own: what to note of each sample of a batch, and the score of any notes.
 
-    note    note(answer, target) gives a list with one entry for each sample: plain data for JSON
-    score   score(notes) gives the figure
-    name    of the figure
-    metric  how it is read: a share in "%" or a number "", and whether more is better
-    agree   agree(answer, reference) gives (how much is like the ANN's answer, of how much) for each sample; unless
-            given, the answer is one tensor, and what counts is how much of the ANN's answer is there
-    draws   how often samples are drawn anew for an interval
+    Args:
+        note: note(answer, target) gives a list with one entry for each sample: plain data for JSON.
+        score: score(notes) gives the figure.
+        name: The name of the figure.
+        metric: How it is read: a share in "%" or a number "", and whether more is better.
+        agree: agree(answer, reference) gives (how much is like the ANN's answer, of how much) for each sample. Unless
+            given, the answer is one tensor, and what counts is how much of the ANN's answer is there.
+        draws: How often samples are drawn anew for an interval.
+
+    Example:
+        >>> def note(answer, target):
+        ...     return (answer.argmax(1) - target).abs().tolist()
+        >>> distance = measure.OwnTask(note, lambda notes: sum(notes) / len(notes), name="distance")
+        >>> list(measure.evaluate(snn, [(x, labels)], distance).steps)
+        ['distance']
     """
 
     note: Callable[[Any, Any], list[Any]]

@@ -17,12 +17,20 @@ from spikecast.network.answers import named_part
 
 @dataclass(frozen=True)
 class Segmentation:
-    """Scores [B, C, H, W] (or what holds them as "out" or "logits"), or class numbers [B, H, W], against class numbers.
+    """Classes of pixels: scores [B, C, H, W], or class numbers [B, H, W], against class numbers.
 
-    decode   decode(answer) makes one of them out of what the model returns, where that is something else
-    classes  how many classes count, from 0 on (all that have scores, unless given); a pixel that is given another
-             number is wrong
-    ignored  the number of pixels without a class in the target; Pascal VOC's unless given
+    Scores may be the answer itself, or what it calls "out" or "logits". The figures are the mean over classes of
+    intersection over union ("miou") and the share of right pixels ("pixels").
+
+    Args:
+        decode: decode(answer) makes one of them out of what the model returns, where that is something else.
+        classes: How many classes count, from 0 on; all that have scores, unless given. A pixel that is given another
+            number is wrong.
+        ignored: The number of pixels without a class in the target; Pascal VOC's unless given.
+
+    Example:
+        >>> list(measure.Segmentation(classes=21).metrics)
+        ['miou', 'pixels']
     """
 
     decode: Decode | None = None

@@ -1,0 +1,47 @@
+"""Numbers of elements, grids of positions, and bounds that are infinite."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from spikecast import Config, convert, load
+from spikecast.errors import ModelError
+from tests.nets import relative
+
+SMALL = Config(num_steps=2, burst=1, thresholds="quantile")
+
+
+class Bounded(nn.Module):
+    """Counts elements, makes a grid of positions, and has bounds that are infinite until someone sets them."""
+
+    low: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("low", torch.tensor(-torch.inf))
+
+    def forward(self, x):
+        rows, columns = torch.meshgrid(torch.arange(x.shape[1]), torch.arange(x.shape[2]), indexing="ij")
+        x = torch.maximum(self.linear(x), self.low).relu() + rows + columns
+        return x / x.numel()
+
+
+def test_numbers_of_elements_grids_and_infinite_bounds(tmp_path) -> None:
+    model, x = Bounded().eval(), torch.randn(3, 5, 4)
+    snn = convert(model, [x], SMALL)
+    assert not any("numel" in node.target for node in snn.plan.program.nodes)
+    for asked in (x, torch.randn(2, 7, 4)):
+        assert relative(snn.analog(asked), model(asked).detach()) < 1e-6
+    assert len(snn.plans) == 1  # any size
+    snn.save(tmp_path / "a.spikecast")
+    assert torch.equal(load(tmp_path / "a.spikecast")(x), snn(x))
+
+
+def test_statistics_that_are_infinite_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
+    model[1].running_var[0] = torch.inf
+    with pytest.raises(ModelError, match=r"weight '1\.running_var' holds NaN or inf"):
+        convert(model, [torch.randn(2, 4)], SMALL)
