@@ -153,7 +153,7 @@ def _inside(module: nn.Module) -> nn.Module | None:
 def _is_compiled(forward: Any) -> bool:
     """Whether it stands for the forward of a module's own class, as in model.forward = torch.compile(model.forward)."""
     inside = inspect.unwrap(forward) if hasattr(forward, "_torchdynamo_orig_callable") else None
-    return inspect.ismethod(inside) and inside.__func__ is type(inside.__self__).forward
+    return inspect.ismethod(inside) and inside.__func__ is getattr(type(inside.__self__), "forward", None)
 
 
 def _is_of_sharding(hook: Any) -> bool:

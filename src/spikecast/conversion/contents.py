@@ -23,4 +23,4 @@ def difference(before: dict[str, str], now: dict[str, str]) -> str | None:
 
 def _checksum(tensor: Tensor) -> int:
     """Of the bytes, in the order of the entries: 0.1 s for 100 MB."""
-    return zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return zlib.crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)

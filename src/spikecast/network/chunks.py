@@ -58,7 +58,7 @@ def run_in_chunks(
     if network.foldable and is_exporting():  # the number of samples is not known yet: all of them
         return with_sizes(program, tensors, _folded(network, program, tensors, total, total, neurons).leaves)
     limit = _comfortable(program, tensors, total) if max_batch is None else max_batch
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+    if type(limit) is not int or limit < 1:
         raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")
     budget = None if max_memory is None else bytes_of(max_memory)
     samples = batch_size(program, tensors)

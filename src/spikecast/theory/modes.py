@@ -32,7 +32,7 @@ def _follower(given: Sequence[Any]) -> str:
     mode, modes = torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey
     if isinstance(given, fx.Proxy) or mode(modes.PROXY) is not None:
         return "torch.fx"
-    if torch.jit.is_tracing():
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return "torch.jit.trace"
     tensors = [value for value in given if isinstance(value, Tensor)]
     if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
