@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 
@@ -364,6 +365,30 @@ def test_what_cannot_be_captured(model, words) -> None:
 def test_no_tensor() -> None:
     with pytest.raises(DataError, match="tensor"):
         capture(nn.Identity().eval(), (1,))
+
+
+class Keeps(nn.Module):
+    """Writes to its buffers, one of which is called as torch calls an op."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.mean.mul_(0.5)
+        return self.linear(x - self.mean) + x.mean() * 0
+
+
+def test_buffers_that_are_written_to_are_named() -> None:
+    model, x = Keeps().eval(), torch.randn(2, 4)
+    snn = convert(model, [x], Config(num_steps=2))
+    assert any(note.endswith("a network keeps as they were at conversion: count, mean") for note in snn.report.notes)
+    assert model.count == 0  # nor are the model's own changed
+    for _ in range(2):
+        assert relative(snn.analog(x), Keeps.forward(copy.deepcopy(model), x)) < 1e-6
 
 
 def test_capture_leaves_the_model_alone() -> None:

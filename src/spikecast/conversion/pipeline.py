@@ -22,7 +22,8 @@ from spikecast.conversion.regions import allow_recapture, prepare_regions
 from spikecast.conversion.search import SAMPLES, search_thresholds
 from spikecast.conversion.sensitivity import Answer
 from spikecast.conversion.shared import same_everywhere, same_neurons, shared_out
-from spikecast.errors import ConfigError
+from spikecast.errors import ConfigError, enough_memory
+from spikecast.graph.turns import capturing
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
@@ -116,17 +117,18 @@ def convert(
         raise ConfigError(f"config is a {type(config).__name__}; give a spikecast.Config, or Config.from_json(...)")
     model = accepted(model)
     binder = Binder.of_model(model, inputs)
-    with own_modes(), telling(progress):
+    with own_modes(), telling(progress), enough_memory():
         bound = calls(batches, binder)
         first = next(bound)
         network: Network
         tell("capture", 0, 1)
-        if regions is None:
-            network = prepare(model, first, config, strict=strict)
-        elif regions == "auto":
-            network = find_regions(model, first, config, strict=strict)
-        else:
-            network = prepare_regions(model, first, config, regions, strict=strict)
+        with capturing():
+            if regions is None:
+                network = prepare(model, first, config, strict=strict)
+            elif regions == "auto":
+                network = find_regions(model, first, config, strict=strict)
+            else:
+                network = prepare_regions(model, first, config, regions, strict=strict)
         tell("capture", 1, 1)
         calibrate(network, counted(chain([first], bound), "calibrate", _length(batches)), binder)
     network.inputs = inputs

@@ -13,6 +13,7 @@ from spikecast.errors import DataError, first_line
 from spikecast.graph.guards import evaluate
 from spikecast.graph.program import Program
 from spikecast.graph.structure import Structure, flatten, unflatten
+from spikecast.theory.modes import is_exporting
 
 TENSOR = "<tensor>"  # stands for a tensor among the leaves of a call; None is an argument like others
 
@@ -84,7 +85,7 @@ def check_finite(tensors: Sequence[Tensor]) -> None:
 
     A trace has no values yet.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return
     for tensor in tensors:
         if odd := form(tensor):

@@ -20,6 +20,7 @@ from torch import Tensor
 from spikecast.errors import ModelError
 from spikecast.graph.guards import Guard, bounded
 from spikecast.graph.structure import Structure
+from spikecast.graph.turns import computing
 
 if TYPE_CHECKING:
     from spikecast.graph.execute.watch import Limits
@@ -117,7 +118,8 @@ class Node:
     def call(self, look_up: Callable[[Ref], Any], device: torch.device | None = None) -> Any:
         """The op's result on what `look_up` answers for its references, in their order."""
         args, kwargs = self.arguments(look_up, device)
-        return resolve(self.target)(*args, **kwargs)
+        with computing():
+            return resolve(self.target)(*args, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ class Program:
     guards: tuple[Guard, ...] = ()
     batch_symbols: tuple[str, ...] = ()  # empty: the batch size is pinned
     dropped: tuple[str, ...] = ()  # what the model answers besides: caches and losses
+    written: tuple[str, ...] = ()  # buffers that the model's forward writes to, and the program does not
     parameters: tuple[str, ...] = ()  # names of the model's positional arguments, in order
     limits: Limits | None = field(default=None, compare=False)  # of a program from a file, which is watched
 

@@ -19,6 +19,7 @@ from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.schedule import IN_PLACE, keeps_form
 from spikecast.graph.execute.watch import Watch, refusal
 from spikecast.graph.program import NEURON, SIZE, Node, Program, replace_refs, resolve
+from spikecast.graph.turns import computing
 
 _RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
 
@@ -50,6 +51,7 @@ class Execution:
         self.shapes: tuple[torch.Size, ...] = ()  # of the inputs
         self.watch: Watch | None = None  # of the pass at hand, where it needs one
 
+    @computing()
     def start(self, inputs: Sequence[Tensor], observer: Observer | None = None) -> None:
         """Compute everything that is the same at each step. Moving inputs hold their steps folded in already."""
         self.env = dict(self.tensors)
@@ -69,6 +71,7 @@ class Execution:
                 self.env.pop(name, None)
         self._end_pass()
 
+    @computing()
     def advance(self, observer: Observer, fold: int = 1, *, folded_inputs: bool = False) -> list[Any]:
         """The outputs for `fold` further steps; tensors that move hold them in their batch axis."""
         env = {name: self.env[name] for name in self.moving_inputs}
@@ -91,6 +94,7 @@ class Execution:
         self._end_pass()
         return list(replace_refs(self.program.outputs, lambda ref: (env if ref.name in env else self.env)[ref.name]))
 
+    @computing()
     def advance_apart(self, observer: Observer, count: int) -> None:
         """`count` steps side by side, op by op, for a graph whose batch cannot hold them; only the neurons matter."""
         envs: list[dict[str, Any]] = [{} for _ in range(count)]
