@@ -228,24 +228,44 @@ class _First:
 
 @overload
 def load(
-    path: FilePath, *, model: None = None, device: Device = None, sandbox: Literal[False] = False
+    path: FilePath,
+    *,
+    model: None = None,
+    device: Device = None,
+    sandbox: Literal[False] = False,
+    max_memory: int | str | None = "4GiB",
 ) -> SpikingNetwork: ...
 
 
 @overload
 def load(
-    path: FilePath, *, model: nn.Module, device: Device = None, sandbox: Literal[False] = False
+    path: FilePath,
+    *,
+    model: nn.Module,
+    device: Device = None,
+    sandbox: Literal[False] = False,
+    max_memory: int | str | None = "4GiB",
 ) -> RegionNetwork: ...
 
 
 @overload
 def load(
-    path: FilePath, *, model: nn.Module | None = None, device: Device = None, sandbox: bool | Sandbox = False
+    path: FilePath,
+    *,
+    model: nn.Module | None = None,
+    device: Device = None,
+    sandbox: bool | Sandbox = False,
+    max_memory: int | str | None = "4GiB",
 ) -> Network: ...
 
 
 def load(
-    path: FilePath, *, model: nn.Module | None = None, device: Device = None, sandbox: bool | Sandbox = False
+    path: FilePath,
+    *,
+    model: nn.Module | None = None,
+    device: Device = None,
+    sandbox: bool | Sandbox = False,
+    max_memory: int | str | None = "4GiB",
 ) -> Network:
     """The network in a file, as `save` wrote it; on the CPU unless a device is given.
 
@@ -255,6 +275,9 @@ def load(
             code.
         device: Where it is to run.
         sandbox: True, or a `Sandbox` with limits: a stranger's file is loaded and run in a process of its own.
+        max_memory: Bytes, or text such as "4GiB", that one run may take. A run that would take more, or far more work
+            than the file and the input are large, is refused before it does. None lifts both, for a file you trust.
+            A sandbox has its own limit.
 
     Example:
         >>> snn.save("net.spikecast")
@@ -270,7 +293,7 @@ def load(
 
         return in_sandbox(path, model, device, sandbox)
     model = None if model is None else accepted(model)
-    network = artifact.load(path, model=model, device=device)
+    network = artifact.load(path, model=model, device=device, max_memory=max_memory)
     if model is not None:  # then it is by region: of any other, a model is refused
         allow_recapture(network, model)
     return network

@@ -76,7 +76,10 @@ def run_in_chunks(
         if fits < total:  # the neurons keep their estimates from one pass to the next
             fits = (budget - found[0].bytes_kept) // max(found[0].bytes_per_step, 1)
         size, fold = max(1, min(size, fits // total)), max(1, min(fold, fits))
+    in_first = 1 if found else size
     for i in range(len(found), samples, size):
+        if len(found) == 1 and program.limits is not None:
+            program.limits.check_answers(found[0].leaves, -(-samples // in_first))
         chunk = take(program, tensors, i, min(i + size, samples))
         found.append(_folded(network, program, chunk, total, fold, neurons))
     if not found:
@@ -143,6 +146,8 @@ def _folded(
         steps = min(fold, total - first)
         outputs = execution.advance(states, steps)
         passes.append([unfolded(execution, o, v, steps) for o, v in zip(program.outputs, outputs, strict=True)])
+        if program.limits is not None:
+            program.limits.check_answers(passes[0], -(-total // fold))
     leaves = [in_time(list(parts)) for parts in zip(*passes, strict=True)]
     return Chunk(leaves, [batch_place(execution, out) for out in program.outputs], states.peak, states.nbytes)
 
@@ -158,4 +163,6 @@ def _one_by_one(
     for t in range(1, total + 1):
         states.t = t
         answers.append(execution.advance(states))
+        if program.limits is not None:
+            program.limits.check_answers(answers[0], total)
     return [stacked([a[i] for a in answers]) for i in range(len(program.outputs))]

@@ -202,8 +202,10 @@ class SpikingNetwork(Network):
     @computing()
     def execution(self, program: Program, *, moving_inputs: bool = False, overwrite: bool = True) -> Execution:
         """A new run of one of its graphs; one that gradients are asked of must not overwrite values."""
-        overwrite = overwrite and not is_exporting()
-        return Execution(program, self.tensors_of(program), moving_inputs=moving_inputs, overwrite=overwrite)
+        traced = is_exporting()
+        overwrite = overwrite and not traced
+        tensors = self.tensors_of(program)
+        return Execution(program, tensors, moving_inputs=moving_inputs, overwrite=overwrite, watched=not traced)
 
     def _started(self, call: Call) -> tuple[Plan, Execution]:
         plan, tensors = self.prepare_call(*call)
