@@ -6,6 +6,7 @@ one behind the case that killed it; that case is then tried alone, so that what 
 
 from __future__ import annotations
 
+import faulthandler
 import mmap
 import os
 import resource
@@ -18,9 +19,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from numba.core.event import install_timer
 
 MEMORY = 2**30  # beyond what the process has already
 SECONDS = 2.0  # of processor time
+COMPILING = 20  # seconds more: neurons with settings of their own want a kernel of their own, once
 CLOCK = 120  # seconds without any news, as of one that waits for ever
 BATCH = 500
 _TOO_LONG = f"signal {signal.SIGXCPU:d}"
@@ -114,6 +117,7 @@ def _work(attempt: Attempt, seeds: range, board: Board, notes: int) -> None:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
+    faulthandler.disable()
     torch.set_num_threads(1)
     before = _size()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -121,15 +125,16 @@ def _work(attempt: Attempt, seeds: range, board: Board, notes: int) -> None:
     for seed in seeds:
         board[AT] = seed
         start = time.process_time()
-        limit = int(start + SECONDS) + 2
+        limit = int(start + SECONDS + COMPILING) + 2
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         peak = _peak()
-        what = ""
+        what, compiling = "", list[float]()
         try:
-            board[REFUSED if attempt(seed) else FINE] += 1
+            with install_timer("numba:compile", compiling.append):
+                board[REFUSED if attempt(seed) else FINE] += 1
         except Exception as error:
             what = said(error)
-        taken = time.process_time() - start
+        taken = time.process_time() - start - sum(compiling)
         if taken > SECONDS:
             what = f"cpu {taken:.1f} s; {what}"
         if _peak() - peak > MEMORY:

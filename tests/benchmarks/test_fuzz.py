@@ -45,6 +45,7 @@ def misbehaving(seed: int) -> bool:
 
 def test_what_must_not_be_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "SECONDS", 0.5)
+    monkeypatch.setattr(worker, "COMPILING", 0)
     found = findings(misbehaving, range(12))
     assert [finding.seed for finding in found] == [1, 3, 5, 7, 9]
     said = ["signal 6", "KeyError: 'x'", "memory 1.2 GiB", "cpu above 0.5 s", "cpu 0."]
