@@ -152,23 +152,23 @@ class Odd(Net):
         return super().forward(x[..., 1:] if x.shape[-1] % 2 else x)
 
 
-def doubled(model: nn.Module) -> None:
+def doubled(model: Any) -> None:
     model.a.weight.data.mul_(2)  # which torch does not count as a change
 
 
-def swapped(model: nn.Module) -> None:
+def swapped(model: Any) -> None:
     model.a.weight.data = model.a.weight.data.flip(0)  # the same numbers elsewhere
 
 
-def replaced(model: nn.Module) -> None:
+def replaced(model: Any) -> None:
     model.norm = nn.Identity().eval()
 
 
-def another(model: nn.Module) -> None:
+def another(model: Any) -> None:
     model.a.weight = nn.Parameter(model.a.weight.detach() + 1)
 
 
-def moved(model: nn.Module) -> None:
+def moved(model: Any) -> None:
     model.norm.running_mean.add_(1)
 
 

@@ -222,6 +222,9 @@ def test_nothing_to_count() -> None:
 class Keeps(nn.Module):
     """Writes to its buffers, one of which is called as torch calls an op."""
 
+    count: Tensor
+    mean: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 3)

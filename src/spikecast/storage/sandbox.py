@@ -60,7 +60,7 @@ class Sandbox:
 
     def __post_init__(self) -> None:
         bytes_of(self.memory)
-        if isinstance(self.seconds, bool) or not isinstance(self.seconds, int | float) or not 0 < self.seconds < 1e9:
+        if type(self.seconds) not in (int, float) or not 0 < self.seconds < 1e9:
             raise ConfigError(f"seconds={self.seconds!r} must be a number above 0")
 
 
