@@ -117,7 +117,43 @@ distributed.gather([rank])
 """
     done = run(2, program)
     assert done.returncode != 0
-    assert "this file is broken" in done.stderr
+    assert "DataError: this file is broken" in done.stderr
+
+
+def test_the_others_name_the_process_that_failed_and_its_error() -> None:
+    program = """
+import signal, torch
+from spikecast import distributed
+from spikecast.errors import DataError, ResourceError
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which torchrun sends to the others
+rank, size = distributed.join()
+if rank == 1:
+    raise DataError("this file is broken")
+ones = torch.ones(2)
+for exchange, args in (("gather", [[0]]), ("sum_over_all", [ones]), ("from_process", [1, ones])):
+    try:
+        getattr(distributed, exchange)(*args)
+    except ResourceError as error:
+        print(error, flush=True)
+"""
+    assert run(2, program).stdout.splitlines() == ["process 1 failed: this file is broken"] * 3
+
+
+def test_a_process_that_was_killed() -> None:
+    program = """
+import os, signal
+from spikecast import distributed
+from spikecast.errors import ResourceError
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+rank, size = distributed.join()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    distributed.gather([rank])
+except ResourceError as error:
+    print(error, flush=True)
+"""
+    assert run(2, program).stdout.startswith("another process is gone without a word; ")
 
 
 def test_the_group_is_closed_before_python_ends() -> None:

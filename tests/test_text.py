@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spikecast.text import columns, duration, si
+from spikecast.text import columns, duration, printable, si
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
@@ -42,3 +42,8 @@ def test_si(value: float, unit: str, text: str) -> None:
 )
 def test_durations(seconds, text) -> None:
     assert duration(seconds) == text
+
+
+def test_names_that_are_no_text() -> None:
+    assert printable("a\udcff.html") == "a\\udcff.html"
+    assert printable("Zürich.html") == "Zürich.html"

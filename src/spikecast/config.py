@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import fnmatch
 import functools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -182,7 +183,7 @@ class Config:
         """The settings of one site; None where it is to stay analog."""
         chosen: Mapping[str, Any] | None = {}
         for pattern, settings in self.overrides.items():
-            if fnmatch.fnmatchcase(site, pattern):
+            if fnmatch.fnmatchcase(site, pattern) if is_pattern(pattern) else site == pattern:
                 chosen = settings
         return None if chosen is None else dataclasses.replace(self, overrides={}, **chosen)
 
@@ -208,6 +209,11 @@ class Config:
     def from_json(cls, values: Mapping[str, Any]) -> Config:
         """The settings in a dict; an unknown key is an error that lists the known ones."""
         return cls(**values)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether the name of a site stands for others too."""
+    return re.search(r"[*?\[]", name) is not None
 
 
 def _refusing_unknown(init: Callable[..., None]) -> Callable[..., None]:

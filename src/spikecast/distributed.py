@@ -8,12 +8,17 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
+
+from spikecast.errors import ResourceError, first_line
 
 Item = TypeVar("Item")
 
@@ -30,7 +35,35 @@ def join() -> tuple[int, int]:
     if dist.is_available() and not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
         atexit.register(leave)
+        before = sys.excepthook
+
+        def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            failed(error)
+            before(kind, error, trace)
+
+        sys.excepthook = hook
     return world()
+
+
+def failed(error: BaseException) -> None:
+    """Tell the other processes why this one ends; all they see of it is a connection that is closed."""
+    if world()[1] > 1:
+        with suppress(Exception):
+            dist.distributed_c10d._get_default_store().set(f"spikecast/{world()[0]}", first_line(error))
+
+
+@contextmanager
+def _exchanging() -> Iterator[None]:
+    """While this lasts, a process that is gone is named with its own error."""
+    try:
+        yield
+    except RuntimeError as error:
+        said = "another process is gone without a word; see what was killed, and start the job again"
+        with suppress(Exception):
+            store = dist.distributed_c10d._get_default_store()
+            gone = next(i for i in range(world()[1]) if store.check([f"spikecast/{i}"]))
+            said = f"process {gone} failed: {store.get(f'spikecast/{gone}').decode()}"
+        raise ResourceError(said) from error
 
 
 def leave() -> None:
@@ -49,6 +82,7 @@ def own(items: Iterable[Item]) -> Iterator[tuple[int, Item]]:
     return ((i, item) for i, item in enumerate(items) if i % size == rank)
 
 
+@_exchanging()
 def gather(value: Any) -> list[Any]:
     """What each process has to say, in the order of their numbers; plain JSON data."""
     _, size = world()
@@ -75,6 +109,7 @@ def largest_of_all(values: Tensor) -> Tensor:
     return _reduced(values, dist.ReduceOp.MAX)
 
 
+@_exchanging()
 def from_process(owner: int, value: Tensor) -> Tensor:
     """One process's tensor, for all; the others give one of the same form."""
     if world()[1] == 1:
@@ -84,6 +119,7 @@ def from_process(owner: int, value: Tensor) -> Tensor:
     return sent.to(value.device)
 
 
+@_exchanging()
 def _reduced(values: Tensor, how: Any) -> Tensor:
     if world()[1] == 1:
         return values

@@ -8,13 +8,16 @@ SpikecastError
 │   ├── CaptureError   torch.export could not turn the forward into a graph
 │   └── StrictError    strict=True met something that would not be fed by spikes
 ├── ArtifactError      a file that is truncated, tampered with, newer, or not ours
+├── ResourceError      memory that runs out, or a process of the job that is gone
 └── MissingExtraError  a package that is not installed
 """
 
 from __future__ import annotations
 
+import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,10 @@ class ArtifactError(SpikecastError):
     """A saved network cannot be read."""
 
 
+class ResourceError(SpikecastError, RuntimeError):
+    """What a job needs ran out: memory, or one of its processes."""
+
+
 class MissingExtraError(SpikecastError, ImportError):
     """A package is not installed; the message names the extra that brings it."""
 
@@ -58,6 +65,23 @@ class MissingExtraError(SpikecastError, ImportError):
 def first_line(error: BaseException) -> str:
     """The first line of what an exception says, cut where it is endless; its type where it says nothing."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """While this lasts, memory that runs out is said in one line, whoever finds out first."""
+    try:
+        yield
+    except SpikecastError:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        is_torch = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
+        if not is_torch and not isinstance(error, MemoryError):
+            raise
+        asked = re.search(r"allocate (\d\S*) (\w+)", str(error))
+        more = f": {asked[1]} {asked[2]} more cannot be had" if asked else ""
+        remedy = "give fewer samples at once (--batch-size), or run(..., max_batch=1)"
+        raise ResourceError(f"the memory is not enough{more}; {remedy}") from error
 
 
 def run_own(said: str, code: Callable[[], Any]) -> Any:

@@ -37,6 +37,11 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def printable(name: str) -> str:
+    """The name of a file for people: bytes that are no UTF-8 are written as \\udcff."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as comma-separated values in full precision; the first says what the columns are."""
     out = io.StringIO()

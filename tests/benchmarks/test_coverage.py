@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import resource
 import sys
 from typing import Any
 from unittest import mock
@@ -98,7 +99,7 @@ def test_a_second_try_that_fails_leaves_what_the_first_one_found(end, monkeypatc
             pass
 
     monkeypatch.setattr(examine, "examine", second_fails)
-    monkeypatch.setattr(process.resource, "setrlimit", lambda *limits: None)
+    monkeypatch.setattr(resource, "setrlimit", lambda *limits: None)
     monkeypatch.setattr(process, "PROCESSES", mock.Mock(Pipe=multiprocessing.Pipe, Process=Inline))
     case = Case("timm", "none", "any", (3, 32, 32))
     assert tried(case, 600, 8) == {"key": "timm:any", "failed": "", "late": 1.0}

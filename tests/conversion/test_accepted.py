@@ -60,6 +60,13 @@ def in_part() -> Any:
     return model
 
 
+def compiled_forward() -> nn.Module:
+    model = net()
+    model.forward = compiled(model.forward)  # type: ignore[arg-type, method-assign]
+    model[0].forward = compiled(model[0].forward)  # type: ignore[arg-type]
+    return model
+
+
 def sharded(**settings: Any) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that it is old
@@ -77,6 +84,7 @@ WRAPPED: dict[str, Callable[[], nn.Module]] = {
     "compile": lambda: compiled(net()),
     "compiled in place": in_place,
     "compiled in part": in_part,
+    "compiled forward": compiled_forward,
     "DataParallel": lambda: DataParallel(net()),
     "DDP": lambda: DistributedDataParallel(net()),
     "compile of DDP": lambda: compiled(DistributedDataParallel(net())),
@@ -130,6 +138,13 @@ def test_names_are_those_of_the_model_inside(tmp_path) -> None:
     parts.save(tmp_path / "parts.spikecast")
     again = spikecast.load(tmp_path / "parts.spikecast", model=model)
     assert torch.equal(again(X), parts(X))
+
+
+def test_regions_of_a_model_with_a_compiled_forward() -> None:
+    """A copy of the model, in which they stand, must not call the forward of the model itself."""
+    model = compiled_forward()
+    assert relative(convert(model, [X], QUICK, regions=["0", "2"]).analog(X), net()(X)) < 1e-6
+    assert "forward" in vars(model)
 
 
 def test_a_plain_model_is_taken_as_it_is() -> None:
@@ -338,6 +353,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "nested input": (lambda: convert(LINEAR, [nested()], QUICK), DataError, r"^an input is nested, .*; give"),
     "complex input": (lambda: convert(LINEAR, [FLAT.to(torch.complex64)], QUICK), DataError,
                       r"^an input is complex, .*; give"),
+    "lazy weight": (lambda: convert(nn.Sequential(nn.LazyLinear(4)).eval(), [FLAT], QUICK), ModelError,
+                    r"^weight '0.weight' has no size yet, as in nn.LazyLinear; call the model on a batch first$"),
+    "lazy buffer": (lambda: convert(nn.Sequential(nn.LazyBatchNorm1d(affine=False)).eval(), [FLAT], QUICK), ModelError,
+                    r"^weight '0.running_mean' has no size yet"),
     "complex run": (lambda: convert(LINEAR, [FLAT], QUICK)(FLAT.to(torch.complex64)), DataError,
                     r"^an input is complex, .*; give"),
 }  # fmt: skip

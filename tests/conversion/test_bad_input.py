@@ -145,23 +145,61 @@ def test_thresholds_of_each_neuron_fit_one_size_only() -> None:
         snn(torch.randn(4, 3, 10, 10))
 
 
-@pytest.mark.parametrize("change", ["weights", "training"])
-def test_a_model_that_changed_is_not_captured_again(change) -> None:
-    class Odd(Net):
-        def forward(self, x):
-            return super().forward(x[..., 1:] if x.shape[-1] % 2 else x)
+class Odd(Net):
+    """Takes another path where the width is odd."""
 
+    def forward(self, x):
+        return super().forward(x[..., 1:] if x.shape[-1] % 2 else x)
+
+
+def doubled(model: nn.Module) -> None:
+    model.a.weight.data.mul_(2)  # which torch does not count as a change
+
+
+def swapped(model: nn.Module) -> None:
+    model.a.weight.data = model.a.weight.data.flip(0)  # the same numbers elsewhere
+
+
+def replaced(model: nn.Module) -> None:
+    model.norm = nn.Identity().eval()
+
+
+def another(model: nn.Module) -> None:
+    model.a.weight = nn.Parameter(model.a.weight.detach() + 1)
+
+
+def moved(model: nn.Module) -> None:
+    model.norm.running_mean.add_(1)
+
+
+CHANGES: dict[Any, str] = {
+    doubled: r"changed since conversion \(weight 'a.weight' is not as it was\).*; convert it again$",
+    swapped: r"\(weight 'a.weight' is",
+    replaced: r"\(module 'norm' is",
+    another: r"\(weight 'a.weight' is",
+    moved: r"\(weight 'norm.running_mean' is",
+    nn.Module.train: "training mode",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_changed_is_not_captured_again(change) -> None:
     model = Odd().eval()
     snn = convert(model, [X], QUICK)
-    if change == "weights":
-        model.a.weight.data.mul_(2)
-        model.norm.running_mean.add_(1)
-    else:
-        model.train()
+    change(model)
     assert snn(X).shape == (4, 2)  # what was captured stays
-    words = r"has changed.*convert again" if change == "weights" else r"training mode"
-    with pytest.raises(ModelError, match=words):
+    with pytest.raises(ModelError, match=CHANGES[change]) as error:
         snn(torch.randn(4, 3, 8, 9))
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_that_is_as_it_was_is_captured_again() -> None:
+    model = Odd().eval()
+    snn = convert(model, [X], QUICK)
+    model.a.weight.data.mul_(2)
+    model.a.weight.data.div_(2)
+    model.norm = copy.deepcopy(model.norm)
+    assert snn(torch.randn(4, 3, 8, 9)).shape == (4, 2)
 
 
 def state(model):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from spikecast import Config
+from spikecast import Config, convert
 from spikecast.conversion.planning import plan
 from spikecast.errors import ConfigError
 from spikecast.graph.capture.clean import clean
@@ -296,6 +296,14 @@ def test_unknown_pattern(pattern, program) -> None:
         plan(program, Config(overrides={pattern: None}))
     assert pattern in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_layer_of_no_neurons_is_left_analog() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 0), nn.ReLU(), nn.Linear(0, 2)), torch.randn(2, 4)
+    snn = convert(model.eval(), [x], Config(num_steps=2))
+    assert list(snn.sites) == ["1"]
+    assert torch.equal(snn.run(x)[-1], model(x))
 
 
 class Clamps(nn.Module):

@@ -58,7 +58,7 @@ def test_arguments_are_said(name: str) -> None:
     value = found(name)
     text = inspect.getdoc(value) or ""
     arguments = [p for p in inspect.signature(value).parameters.values() if p.name != "self"]
-    stars = {inspect.Parameter.VAR_POSITIONAL: r"\*", inspect.Parameter.VAR_KEYWORD: r"\*\*"}
+    stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: r"\*", inspect.Parameter.VAR_KEYWORD: r"\*\*"}
     missing = [
         p.name for p in arguments if not re.search(rf"^    {stars.get(p.kind, '')}{p.name}: \S", text, re.MULTILINE)
     ]

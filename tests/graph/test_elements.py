@@ -41,7 +41,8 @@ def test_numbers_of_elements_grids_and_infinite_bounds(tmp_path) -> None:
 
 
 def test_statistics_that_are_infinite_are_refused() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval()
-    model[1].running_var[0] = torch.inf
+    norm = nn.BatchNorm1d(4)
+    norm.running_var = torch.tensor([torch.inf, 1.0, 1.0, 1.0])
+    model = nn.Sequential(nn.Linear(4, 4), norm).eval()
     with pytest.raises(ModelError, match=r"weight '1\.running_var' holds NaN or inf"):
         convert(model, [torch.randn(2, 4)], SMALL)

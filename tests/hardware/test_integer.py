@@ -227,6 +227,26 @@ def test_mistakes() -> None:
         IntegerNetwork(residual(coding="rate")[0], division="shift")
 
 
+class Sequence(nn.Module):
+    """Has its batch second: samples along the first axis see each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.a(x).relu().mean(0))
+
+
+def test_a_batch_on_the_second_axis() -> None:
+    snn = convert(Sequence().eval(), [torch.randn(6, 3, 4)], Config(num_steps=3, thresholds="quantile"))
+    assert snn.batch_axis == 1
+    integers, x = IntegerNetwork(snn), torch.randn(6, 7, 4)
+    assert relative(integers.run(x), snn.run(x)) < 0.1
+    with pytest.raises(DataError, match=r"^inputs of \[\(5, 4\)\] per sample: .* made for \[\(6, 4\)\]; give those$"):
+        integers.run(x[:5])
+
+
 def test_rounding_keeps_the_sums_of_filters() -> None:
     value = torch.randn(5, 3, 3, 3, dtype=torch.float64) * 40
     value[1] = value[1].round() + 0.3  # rounded one by one, all would go down

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
-import pickle
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from torch import Tensor, nn
 
 import spikecast
 from spikecast import Config, SpikingNetwork, measure
-from spikecast.errors import DataError, ModelError
+from spikecast.errors import DataError
 
 A, B = torch.randn(4, 3), torch.randn(4, 5)
 QUICK = Config(num_steps=2, burst=1, thresholds="quantile")
@@ -84,13 +82,6 @@ def test_a_network_by_region_is_copied() -> None:
         nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval(), [A], QUICK, regions=["0"]
     )
     assert torch.equal(copy.deepcopy(snn)(A), snn(A))
-
-
-def test_pickles_are_refused(snn: SpikingNetwork) -> None:
-    with pytest.raises(ModelError, match=r"use snn\.save"):
-        pickle.dumps(snn)
-    with pytest.raises(ModelError, match=r"use snn\.save"):
-        torch.save(snn, io.BytesIO())
 
 
 class Unsavable(nn.Module):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from spikecast import Config
+from spikecast import Config, convert
 from spikecast.conversion.planning import plan
 from spikecast.errors import StrictError
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import simplify
 from spikecast.network.report import Report, report_of
+from tests.nets import relative
 
 
 def report(model, *args, config=None):
@@ -215,3 +217,27 @@ def test_pooled_rectifier_says_so() -> None:
 def test_nothing_to_count() -> None:
     made = report(nn.ReLU(), torch.randn(2, 3))
     assert (made.total_macs, made.spiking_share, made.num_sites) == (0, 0.0, 1)
+
+
+class Keeps(nn.Module):
+    """Writes to its buffers, one of which is called as torch calls an op."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("mean", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.mean.mul_(0.5)
+        return self.linear(x - self.mean) + x.mean() * 0
+
+
+def test_buffers_that_are_written_to_are_named() -> None:
+    model, x = Keeps().eval(), torch.randn(2, 4)
+    snn = convert(model, [x], Config(num_steps=2))
+    assert any(note.endswith("a network keeps as they were at conversion: count, mean") for note in snn.report.notes)
+    assert model.count == 0  # nor are the model's own changed
+    for _ in range(2):
+        assert relative(snn.analog(x), Keeps.forward(copy.deepcopy(model), x)) < 1e-6

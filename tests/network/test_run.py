@@ -320,11 +320,6 @@ def test_bad_number_of_steps(steps, cnn) -> None:
             call(x, num_steps=steps)
 
 
-def test_bad_max_batch(cnn) -> None:
-    with pytest.raises(ConfigError, match="max_batch=0"):
-        cnn[2]["rate"].run(cnn[1], max_batch=0)
-
-
 @pytest.mark.parametrize(
     ("shape", "axis", "steps", "words"),
     [((2, 7, 3, 8, 8), 0, 3, "exceeds the 2 frames"), ((0, 7, 3, 8, 8), 0, None, "at least one frame"),

@@ -245,7 +245,7 @@ def put(*keys: Any, value: Any) -> Callable[[Any, Any], None]:
 
 def threshold(*values: float, dtype: torch.dtype = torch.float32) -> Callable[[Any, Any], None]:
     def lie(document: Any, tensors: Any) -> None:
-        tensors["thresholds/relu"] = torch.tensor(values, dtype=dtype)
+        tensors["thresholds/relu"] = torch.tensor(values, dtype=dtype).reshape(1, -1, 1)
 
     return lie
 
@@ -261,6 +261,7 @@ PLAN = ("body", "plans", 0)
 PROGRAM = (*PLAN, "program")
 WEIGHT = (*PROGRAM, "tensors", "head.weight")
 RELU = ("body", "neurons", "relu")
+FLAT = {"kind": "list", "items": [{"kind": "leaf"}] * 2}
 DEEP: list[Any] = functools.reduce(lambda inner, _: [inner], range(300), [])
 
 
@@ -289,6 +290,7 @@ DEEP: list[Any] = functools.reduce(lambda inner, _: [inner], range(300), [])
         (threshold(float("nan")), "'thresholds/relu' are not all positive and finite"),
         (threshold(float("inf")), "'thresholds/relu' are not all positive and finite"),
         (threshold(1, dtype=torch.int64), "are torch.int64"),
+        (put(*PLAN, "sites", "relu", "meta", "shape", value=[3, 2, 8]), "thresholds of 'relu' have another shape"),
         (put(*PLAN, "sites", "relu", "axis", value=9), "axis of the site 'relu' is 9"),
         (put(*PLAN, "sites", "relu", "lower", value=1.0), "no interval around 0"),
         (put(*PLAN, "sites", "relu", "upper", value=["float", "nan"]), "no interval around 0"),
@@ -297,6 +299,16 @@ DEEP: list[Any] = functools.reduce(lambda inner, _: [inner], range(300), [])
         (put(*PROGRAM, "registered", "aten.add", value="sum"), "register_op gave 'aten.add' other roles than here"),
         (put(*PROGRAM, "guards", value=[["list", ["system", "ls"]]]), "an operation that this version"),
         (put(*PROGRAM, "guards", value=[["list", ["Equality", "ls", 1]]]), "speaks of 'ls'"),
+        (put(*PROGRAM, "guards", value=[["list", ["FloorDiv", 1]]]), "sizes cannot be computed"),
+        (put(*PROGRAM, "guards", value=[["list", ["FloorDiv", 1, 0]]]), "sizes cannot be computed .*by zero"),
+        (put(*PROGRAM, "guards", value=[["list", ["Equality", 1, 2]]]), "do not meet its own conditions"),
+        (put(*PROGRAM, "guards", value=[["list", ["Pow", 9, ["list", ["Pow", 9, 9]]]]]), "to the power of 387420489"),
+        (put(*PROGRAM, "guards", value=[["list", ["Mul", *[2**40] * 60]]]), "a size beyond 64 bits"),
+        (put(*PROGRAM, "guards", value=[["list", ["Mul", *[1] * 100]]]), "an operation that this version"),
+        (put(*PROGRAM, "inputs", 0, "dims", value=["s", 9]), "'tensors_0' has other sizes than its form"),
+        (put(*PROGRAM, "inputs", 0, "dims", value=["s", "s"]), "do not meet its own conditions"),
+        (put(*PROGRAM, "call", value={"kind": "leaf"}), "the arguments of its call are not those of its inputs"),
+        (put(*PROGRAM, "call", value=FLAT), "its call is no list of arguments"),
         (put(*PROGRAM, "outputs", 0, value=["ref", "nothing"]), "'nothing' is used before it is made"),
         (put(*PROGRAM, "nodes", 0, "args", 0, value=["ref", "relu"]), "'relu' is used before it is made"),
         (put(*PROGRAM, "nodes", 0, "args", 0, value=["torch", "load"]), "Invalid enum value 'load'"),
@@ -350,5 +362,32 @@ def test_work_is_bounded(original: bytes, tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_huge_shape_is_only_a_number(original: bytes, tmp_path: Path) -> None:
     document, tensors = taken_apart(original)
     program_of(document)["nodes"][1]["meta"]["shape"] = [10**12] * 3
-    program_of(document)["tensors"]["head.weight"] = {"key": "weights/head.bias", "shape": [10**12], "strides": [0]}
     assert attempt(tmp_path / "net", signed(document, tensors), "shape")
+
+
+def many_values(document: Any) -> None:
+    document["body"]["about"] = {"x": [{}] * 4_000_000}
+
+
+def huge_weights(document: Any) -> None:
+    for name in program_of(document)["tensors"]:
+        program_of(document)["tensors"][name] = {"key": "weights/head.bias", "shape": [2**62], "strides": [0]}
+
+
+def long_patterns(document: Any) -> None:
+    document["body"]["config"]["overrides"] = {"*a" * 4000 + str(i): {} for i in range(500)}
+
+
+def many_patterns(document: Any) -> None:
+    document["body"]["config"]["overrides"] = {f"*{i}": {} for i in range(2000)}
+
+
+@pytest.mark.parametrize("lie", [many_values, huge_weights, long_patterns, many_patterns])
+def test_loading_takes_as_long_as_the_file_is(original: bytes, lie: Callable[[Any], None], tmp_path: Path) -> None:
+    document, tensors = taken_apart(original)
+    lie(document)
+    (tmp_path / "net").write_bytes(signed(document, tensors))
+    start = time.process_time()
+    with pytest.raises(ArtifactError, match=r"holds more than|do not fit|overrides are too many"):
+        spikecast.load(tmp_path / "net")
+    assert time.process_time() - start < 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from contextlib import suppress
 def main(words: Sequence[str] | None = None) -> None:
     """Run a command; a mistake of the user's is one line, and so is Ctrl-C, even while torch is being imported."""
     where = "spikecast"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # the name of a file may be no text at all
     try:
         from spikecast import distributed
         from spikecast.cli.app import app
@@ -25,8 +28,10 @@ def main(words: Sequence[str] | None = None) -> None:
             _stop(f"{where}: stopped", 130)
         raise
     except Exception as error:
+        from spikecast import distributed
         from spikecast.errors import SpikecastError
 
+        distributed.failed(error)
         if isinstance(error, SpikecastError):
             _stop(f"{where}: {error}", 1)
         if isinstance(error, OSError):

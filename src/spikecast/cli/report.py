@@ -18,6 +18,7 @@ from spikecast.cli.options import JobOptions, JsonOption, SettingOptions, groupe
 from spikecast.config import Coding
 from spikecast.page.plots import check_plot, write_plots
 from spikecast.sources import Data, Preparation
+from spikecast.text import printable
 
 if TYPE_CHECKING:
     from spikecast.page import ReportData
@@ -46,7 +47,7 @@ def command(
     config = job.config(settings, given.seed)
     names = [config.coding] if job.source.network is not None or settings.coding is not None else CODINGS
     networks = {name: job.network(dataclasses.replace(config, coding=name)) for name in names}
-    page = built(job, networks, title=given.model)
+    page = built(job, networks, title=printable(given.model))
     common.skipped(job.batches)
     if distributed.world()[0] == 0:
         page.write_html(out)

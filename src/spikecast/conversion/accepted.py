@@ -6,18 +6,21 @@ share their weights with it, unless these are scattered over processes or were m
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
 
 from spikecast.batches import check_model
 from spikecast.errors import ModelError
 from spikecast.graph.calls import form
+from spikecast.theory.modes import no_autocast
 
 _WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # torch.compile, FSDP, checkpoints
 _QUANTISED = ("torch.ao.nn.", "torch.ao.quantization.", "torchao.")
@@ -27,12 +30,7 @@ _FLOAT = ("torch.ao.quantization.stubs", "torch.ao.nn.intrinsic.modules")  # of 
 @contextmanager
 def own_modes() -> Iterator[None]:
     """No autograd, inference mode or autocast of the caller's: what is computed does not depend on where it is."""
-    with ExitStack() as stack:
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.no_grad())
+    with no_autocast(), torch.inference_mode(False), torch.no_grad():
         yield
 
 
@@ -41,6 +39,7 @@ def accepted(model: nn.Module) -> nn.Module:
     """The model without its wrappers, under the names of the model inside; refused where it cannot be converted."""
     if isinstance(model, nn.Module):
         _refuse_code(model)
+        _refuse_lazy(model)
         with _gathered(model):
             model = _Plain().module(model)
         _refuse_weights(model)
@@ -66,6 +65,12 @@ def _refuse_code(model: nn.Module) -> None:
                 f"{where} is quantised, or prepared for it ({place.removesuffix('.modules')}.{kind.__name__}), and "
                 "spikes want float weights; convert the float model it was made from"
             )
+
+
+def _refuse_lazy(model: nn.Module) -> None:
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(weight):
+            raise ModelError(f"weight {name!r} has no size yet, as in nn.LazyLinear; call the model on a batch first")
 
 
 def _refuse_weights(model: nn.Module) -> None:
@@ -112,6 +117,7 @@ class _Plain:
             "_buffers": {n: None if b is None else self.tensor(b) for n, b in module._buffers.items()},
         }
         same = all(made[n] is value for kind, made in parts.items() for n, value in vars(module)[kind].items())
+        same = same and not _is_compiled(vars(module).get("forward"))
         kind = type(module)
         is_sharded = any(base.__name__ == "FSDPModule" for base in kind.__mro__)
         if same and not is_sharded:
@@ -119,6 +125,8 @@ class _Plain:
         made: Any = object.__new__(kind.__bases__[1] if is_sharded else kind)  # fully_shard puts a class before its own
         made.__dict__.update({**vars(module), **parts})
         made.__dict__.pop("_compiled_call_impl", None)  # bound to the module it was made of
+        if _is_compiled(made.__dict__.get("forward")):  # so is this
+            del made.__dict__["forward"]
         for hooks in ("_forward_hooks", "_forward_pre_hooks"):
             kept = {k: h for k, h in vars(module)[hooks].items() if not _is_of_sharding(h)}
             made.__dict__[hooks] = type(vars(module)[hooks])(kept)
@@ -140,6 +148,12 @@ def _inside(module: nn.Module) -> nn.Module | None:
     """What is wrapped in a module; None where it is no wrapper."""
     names = ("module",) if isinstance(module, DataParallel | DistributedDataParallel) else _WRAPPED
     return next((module._modules[name] for name in names if name in module._modules), None)
+
+
+def _is_compiled(forward: Any) -> bool:
+    """Whether it stands for the forward of a module's own class, as in model.forward = torch.compile(model.forward)."""
+    inside = inspect.unwrap(forward) if hasattr(forward, "_torchdynamo_orig_callable") else None
+    return inspect.ismethod(inside) and inside.__func__ is getattr(type(inside.__self__), "forward", None)
 
 
 def _is_of_sharding(hook: Any) -> bool:

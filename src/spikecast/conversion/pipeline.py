@@ -22,7 +22,8 @@ from spikecast.conversion.regions import allow_recapture, prepare_regions
 from spikecast.conversion.search import SAMPLES, search_thresholds
 from spikecast.conversion.sensitivity import Answer
 from spikecast.conversion.shared import same_everywhere, same_neurons, shared_out
-from spikecast.errors import ConfigError
+from spikecast.errors import ConfigError, enough_memory
+from spikecast.graph.turns import capturing
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
@@ -116,17 +117,18 @@ def convert(
         raise ConfigError(f"config is a {type(config).__name__}; give a spikecast.Config, or Config.from_json(...)")
     model = accepted(model)
     binder = Binder.of_model(model, inputs)
-    with own_modes(), telling(progress):
+    with own_modes(), telling(progress), enough_memory():
         bound = calls(batches, binder)
         first = next(bound)
         network: Network
         tell("capture", 0, 1)
-        if regions is None:
-            network = prepare(model, first, config, strict=strict)
-        elif regions == "auto":
-            network = find_regions(model, first, config, strict=strict)
-        else:
-            network = prepare_regions(model, first, config, regions, strict=strict)
+        with capturing():
+            if regions is None:
+                network = prepare(model, first, config, strict=strict)
+            elif regions == "auto":
+                network = find_regions(model, first, config, strict=strict)
+            else:
+                network = prepare_regions(model, first, config, regions, strict=strict)
         tell("capture", 1, 1)
         calibrate(network, counted(chain([first], bound), "calibrate", _length(batches)), binder)
     network.inputs = inputs
@@ -226,24 +228,44 @@ class _First:
 
 @overload
 def load(
-    path: FilePath, *, model: None = None, device: Device = None, sandbox: Literal[False] = False
+    path: FilePath,
+    *,
+    model: None = None,
+    device: Device = None,
+    sandbox: Literal[False] = False,
+    max_memory: int | str | None = "4GiB",
 ) -> SpikingNetwork: ...
 
 
 @overload
 def load(
-    path: FilePath, *, model: nn.Module, device: Device = None, sandbox: Literal[False] = False
+    path: FilePath,
+    *,
+    model: nn.Module,
+    device: Device = None,
+    sandbox: Literal[False] = False,
+    max_memory: int | str | None = "4GiB",
 ) -> RegionNetwork: ...
 
 
 @overload
 def load(
-    path: FilePath, *, model: nn.Module | None = None, device: Device = None, sandbox: bool | Sandbox = False
+    path: FilePath,
+    *,
+    model: nn.Module | None = None,
+    device: Device = None,
+    sandbox: bool | Sandbox = False,
+    max_memory: int | str | None = "4GiB",
 ) -> Network: ...
 
 
 def load(
-    path: FilePath, *, model: nn.Module | None = None, device: Device = None, sandbox: bool | Sandbox = False
+    path: FilePath,
+    *,
+    model: nn.Module | None = None,
+    device: Device = None,
+    sandbox: bool | Sandbox = False,
+    max_memory: int | str | None = "4GiB",
 ) -> Network:
     """The network in a file, as `save` wrote it; on the CPU unless a device is given.
 
@@ -253,6 +275,9 @@ def load(
             code.
         device: Where it is to run.
         sandbox: True, or a `Sandbox` with limits: a stranger's file is loaded and run in a process of its own.
+        max_memory: Bytes, or text such as "4GiB", that one run may take. A run that would take more, or far more work
+            than the file and the input are large, is refused before it does. None lifts both, for a file you trust.
+            A sandbox has its own limit.
 
     Example:
         >>> snn.save("net.spikecast")
@@ -268,7 +293,7 @@ def load(
 
         return in_sandbox(path, model, device, sandbox)
     model = None if model is None else accepted(model)
-    network = artifact.load(path, model=model, device=device)
+    network = artifact.load(path, model=model, device=device, max_memory=max_memory)
     if model is not None:  # then it is by region: of any other, a model is refused
         allow_recapture(network, model)
     return network

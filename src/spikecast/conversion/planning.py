@@ -170,10 +170,10 @@ class _Planner:
             number += 1
             unique = f"{name}#{number}"
         self.offered.add(unique)  # also where it stays analog: an override must not rename the sites after it
-        if self.config.at(unique) is None:
-            return None
         meta = self.metas[source]
         assert isinstance(meta, Meta)
+        if self.config.at(unique) is None or 0 in meta.shape:  # nn.Linear(0, 3): there is nothing to encode
+            return None
         axis = self._feature_axis(encodes, meta, consumer)
         self.sites[unique] = Site(unique, source, low, high, axis, meta)
         if output is not None:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from spikecast.batches import Call, check_model
 from spikecast.config import Config
 from spikecast.conversion.accepted import own_modes
+from spikecast.conversion.contents import contents, difference
 from spikecast.conversion.foldable import why_not_foldable
 from spikecast.conversion.planning import plan
-from spikecast.errors import CaptureError, DataError, ModelError, first_line
+from spikecast.errors import CaptureError, DataError, ModelError, ResourceError, enough_memory, first_line
 from spikecast.graph.calls import call_leaves, cloned
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
@@ -51,6 +52,9 @@ def prepare(
     network.allow_recapture(part.recapture(axis))
     if program.dropped:
         network.add_note(f"left out of the answer, which holds no caches and no loss: {', '.join(program.dropped)}")
+    if program.written:
+        names = ", ".join(program.written)
+        network.add_note(f"forward writes to its buffers, which a network keeps as they were at conversion: {names}")
     return network
 
 
@@ -68,14 +72,16 @@ class Part:
         return program, plan(program, self.config, raw_inputs=self.raw_inputs)
 
     def recapture(self, axis: int) -> Recapture:
-        """How to capture the model again for another call, as long as its weights are the same."""
-        versions = _versions(self.model)
+        """How to capture the model again for another call, as long as it is the same."""
+        before = contents(self.model)
 
         def recapture(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan:
             check_model(self.model)
-            if _versions(self.model) != versions:
+            changed = difference(before, contents(self.model))
+            if changed:
                 raise ModelError(
-                    "the model has changed since conversion, and this call needs another capture; convert again"
+                    f"the model has changed since conversion ({changed} is not as it was), and this call needs "
+                    "another capture; convert it again"
                 )
             return self.captured((tuple(args), dict(kwargs)), axis)[1]
 
@@ -94,10 +100,6 @@ def _fixed_sizes(program: Program) -> Iterator[str]:
         if len(others) > 1 and all(isinstance(dim, int) for dim in others):
             shape = ", ".join("any" if dim in program.batch_symbols else str(dim) for dim in tensor.dims)
             yield f"the sizes of an input are fixed: ({shape}); another size means another capture of the model"
-
-
-def _versions(model: nn.Module) -> list[int]:
-    return [tensor._version for tensor in (*model.parameters(), *model.buffers())]
 
 
 def _captured(part: Part, call: Call) -> tuple[Program, Plan, str | None, int]:
@@ -152,9 +154,9 @@ def _own_answer(model: nn.Module, call: Call) -> Any:
     args, kwargs = cloned(call)
     state = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
-        with refusing_packed(model):
+        with refusing_packed(model), enough_memory():
             return model(*args, **kwargs)
-    except CaptureError:
+    except (CaptureError, ResourceError):
         raise
     except Exception as error:
         said = f"{type(model).__name__} itself cannot take the call: {first_line(error)}"

@@ -25,6 +25,7 @@ from spikecast.conversion.channels import by_channel, channel_axes
 from spikecast.errors import first_line
 from spikecast.graph.calls import batch_size
 from spikecast.graph.execute.observer import Observer
+from spikecast.graph.turns import computing
 from spikecast.network.base import Network
 from spikecast.network.plan import Site
 from spikecast.network.spiking import SpikingNetwork
@@ -105,7 +106,7 @@ def _from_gradients(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     plan, tensors = network.prepare_call(*call)
     noted = _Noted(network.sites)
-    with torch.enable_grad():
+    with torch.enable_grad(), computing():
         execution = network.execution(plan.program, overwrite=False)
         execution.start(tensors)
         outputs = _floats(execution.advance(noted))

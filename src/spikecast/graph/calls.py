@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.errors import DataError
+from spikecast.errors import DataError, first_line
 from spikecast.graph.guards import evaluate
 from spikecast.graph.program import Program
 from spikecast.graph.structure import Structure, flatten, unflatten
+from spikecast.theory.modes import is_exporting
 
 TENSOR = "<tensor>"  # stands for a tensor among the leaves of a call; None is an argument like others
 
@@ -60,8 +61,11 @@ def misfit(program: Program, tensors: Sequence[Tensor], structure: Structure) ->
         fits = [(dim if isinstance(dim, int) else sizes.setdefault(dim, size)) == size for dim, size in pairs]
         if tensor.dim() != len(spec.dims) or not all(fits):
             return f"{spec.name} has shape {tuple(tensor.shape)}, not ({', '.join(map(str, spec.dims))})"
-    if not all(evaluate(guard, sizes) for guard in program.guards):
-        return f"the model takes another path for sizes {sizes}"
+    try:
+        if not all(evaluate(guard, sizes) for guard in program.guards):
+            return f"the model takes another path for sizes {sizes}"
+    except (ArithmeticError, TypeError, ValueError) as error:
+        return f"its conditions on sizes cannot be computed for {sizes} ({first_line(error)})"
     return None
 
 
@@ -81,7 +85,7 @@ def check_finite(tensors: Sequence[Tensor]) -> None:
 
     A trace has no values yet.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return
     for tensor in tensors:
         if odd := form(tensor):

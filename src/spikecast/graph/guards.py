@@ -14,7 +14,22 @@ from typing import Any
 # A number, the name of a size symbol, or [op, argument, ...].
 Guard = int | float | str | list[Any]
 
-OPS: dict[str, Callable[..., Any]] = {
+
+def bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of sizes whose whole numbers stay within 64 bits: a file may ask for others, which take for ever."""
+
+    def within(*sizes: Any) -> Any:
+        if function is operator.pow and type(sizes[1]) is int and abs(sizes[1]) > 64:
+            raise OverflowError(f"a size to the power of {sizes[1]}")
+        found = function(*sizes)
+        if type(found) is int and not -(2**63) <= found < 2**63:  # no symbol of torch.export, which is never as large
+            raise OverflowError("a size beyond 64 bits")
+        return found
+
+    return within
+
+
+_OPS: dict[str, Callable[..., Any]] = {
     "Equality": operator.eq,
     "Unequality": operator.ne,
     "StrictLessThan": operator.lt,
@@ -40,6 +55,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "Or": lambda *xs: any(xs),
     "Not": operator.not_,
 }
+OPS = {name: bounded(function) for name, function in _OPS.items()}
 
 
 def from_sympy(expression: Any) -> Guard | None:

@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ModelError
-from spikecast.graph.guards import Guard
+from spikecast.graph.guards import Guard, bounded
 from spikecast.graph.structure import Structure
+from spikecast.graph.turns import computing
 
 if TYPE_CHECKING:
+    from spikecast.graph.execute.watch import Limits
     from spikecast.graph.flow import Flow
 
 NEURON = "spikecast.neuron"  # the one op that is ours: args (input,), kwargs {"site": name}
@@ -116,7 +118,8 @@ class Node:
     def call(self, look_up: Callable[[Ref], Any], device: torch.device | None = None) -> Any:
         """The op's result on what `look_up` answers for its references, in their order."""
         args, kwargs = self.arguments(look_up, device)
-        return resolve(self.target)(*args, **kwargs)
+        with computing():
+            return resolve(self.target)(*args, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,9 @@ class Program:
     guards: tuple[Guard, ...] = ()
     batch_symbols: tuple[str, ...] = ()  # empty: the batch size is pinned
     dropped: tuple[str, ...] = ()  # what the model answers besides: caches and losses
+    written: tuple[str, ...] = ()  # buffers that the model's forward writes to, and the program does not
     parameters: tuple[str, ...] = ()  # names of the model's positional arguments, in order
+    limits: Limits | None = field(default=None, compare=False)  # of a program from a file, which is watched
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Program:
         return dataclasses.replace(self, nodes=tuple(nodes), **changes)
@@ -209,7 +214,7 @@ def replace_refs(value: Any, swap: Callable[[Ref], Any]) -> Any:
 def resolve(target: str) -> Callable[..., Any]:
     """The function behind an op's name."""
     if target in SIZE_OPS:
-        return SIZE_OPS[target]
+        return bounded(SIZE_OPS[target])
     if target == GETITEM:
         return operator.getitem
     parts = target.split(".")

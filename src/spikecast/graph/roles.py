@@ -80,7 +80,8 @@ ROLES: dict[str, Role] = _table(
     }
 )
 BUILT_IN = frozenset(ROLES)
-SAVABLE: set[str] = {*BUILT_IN}  # what a saved file may hold: a list of its own, not the table of roles
+# What a saved file may hold: a list of its own, not the table of roles. Bags read wherever their offsets lead.
+SAVABLE: set[str] = {*BUILT_IN} - {"aten.embedding_bag"}
 ADDED = frozenset(("aten.addmm", "aten.baddbmm", "aten.addbmm"))  # what is added to the product comes first
 
 _INTERVALS: dict[str, tuple[float, float] | None] = {}  # of rectifiers that a user registered

@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from spikecast.graph.program import Meta, Node, Program, Ref
 from spikecast.graph.roles import Role
+from spikecast.graph.turns import capturing
 
 _LINEAR = (Role.SHAPE, Role.AFFINE, Role.SUM, Role.SYNAPSE)
 _LOOK_UPS = {"aten.embedding", "aten.embedding_bag"}  # integers in: no signal passes
@@ -57,7 +58,7 @@ def split_affine(function: Callable[..., Any], *signals: Tensor) -> tuple[Any, A
 @cache
 def _warm_up() -> None:
     """Let torch load its rules of differentiation; they warn of torch.jit, which is no concern of the caller."""
-    with warnings.catch_warnings(), forward_ad.dual_level():
+    with capturing(), warnings.catch_warnings(), forward_ad.dual_level():
         warnings.simplefilter("ignore", FutureWarning)
         forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
 

@@ -16,6 +16,7 @@ from spikecast.graph.calls import TENSOR
 from spikecast.graph.capture.export import Flat
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
+from spikecast.graph.turns import capturing
 from spikecast.network.base import Network
 from spikecast.storage.files import write_whole
 
@@ -61,7 +62,7 @@ def export_onnx(network: Network, path: str | os.PathLike[str]) -> OnnxExport:
     model = Flat(whole, *_call(program, tensors)).eval()
     names = [f"input_{i}" for i in range(len(tensors))]
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with capturing(), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             made: Any = torch.onnx.export(
                 model, tuple(tensors), dynamo=True, dynamic_shapes=(tuple(batch),), input_names=names, verbose=False

@@ -22,7 +22,7 @@ from spikecast.network.anytime import Stop
 from spikecast.network.plan import Site
 from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
-from spikecast.theory.gradients import no_grad
+from spikecast.theory.modes import is_exporting, refuse_followers
 from spikecast.theory.neuron import Neuron
 
 if TYPE_CHECKING:
@@ -138,10 +138,10 @@ class Network(nn.Module, ABC):
             [1, 2]
         """
 
-    @no_grad
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model returns, after `config.num_steps` steps; torch.export can follow it (docs/hardware.md)."""
-        if torch.compiler.is_exporting():
+        refuse_followers(args)
+        if is_exporting():
             self.whole("torch.export")
         return at_step(self.run_with((args, kwargs), self.config.num_steps), -1)
 
@@ -302,6 +302,14 @@ class Network(nn.Module, ABC):
         made = memo[id(self)] = type(self).__new__(type(self))
         made.__dict__ = copy.deepcopy(self.__dict__, memo)
         return made
+
+    def __copy__(self) -> Self:
+        raise ModelError("a copy that shares its neurons with the network is none: use copy.deepcopy(snn)")
+
+    def __prepare_scriptable__(self) -> Self:
+        raise ModelError(
+            "torch.jit.script cannot read a network: take torch.export.export(snn, ...), or snn.save(path)"
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ModelError("a network is not pickled: use snn.save(path) and spikecast.load(path), which run no code")

@@ -10,15 +10,16 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError
 from spikecast.graph.calls import batch_size, take
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Meta, Program
+from spikecast.graph.turns import computing
 from spikecast.network.answers import Place, batch_place, in_time, join, stacked, unfolded, with_sizes
 from spikecast.network.states import NeuronStates
+from spikecast.theory.modes import is_exporting
 
 if TYPE_CHECKING:
     from spikecast.network.spiking import SpikingNetwork
@@ -54,10 +55,10 @@ def run_in_chunks(
     compile: bool = False,
 ) -> list[Any]:
     """The output leaves after each step, [T, ...] each; `neurons` makes those of each piece."""
-    if network.foldable and torch.compiler.is_exporting():  # the number of samples is not known yet: all of them
+    if network.foldable and is_exporting():  # the number of samples is not known yet: all of them
         return with_sizes(program, tensors, _folded(network, program, tensors, total, total, neurons).leaves)
     limit = _comfortable(program, tensors, total) if max_batch is None else max_batch
-    if limit < 1:
+    if type(limit) is not int or limit < 1:
         raise ConfigError(f"max_batch={max_batch!r} must be a whole number of at least 1")
     budget = None if max_memory is None else bytes_of(max_memory)
     samples = batch_size(program, tensors)
@@ -75,12 +76,17 @@ def run_in_chunks(
         if fits < total:  # the neurons keep their estimates from one pass to the next
             fits = (budget - found[0].bytes_kept) // max(found[0].bytes_per_step, 1)
         size, fold = max(1, min(size, fits // total)), max(1, min(fold, fits))
+    in_first = 1 if found else size
     for i in range(len(found), samples, size):
+        if len(found) == 1 and program.limits is not None:
+            program.limits.check_answers(found[0].leaves, -(-samples // in_first))
         chunk = take(program, tensors, i, min(i + size, samples))
         found.append(_folded(network, program, chunk, total, fold, neurons))
     if not found:
         found.append(_folded(network, program, tensors, total, fold, neurons))
-    leaves = [join(parts, *place) for place, *parts in zip(found[0].places, *(c.leaves for c in found), strict=True)]
+    with computing():
+        pieces = zip(found[0].places, *(chunk.leaves for chunk in found), strict=True)
+        leaves = [join(parts, *place) for place, *parts in pieces]
     return with_sizes(program, tensors, leaves)
 
 
@@ -140,6 +146,8 @@ def _folded(
         steps = min(fold, total - first)
         outputs = execution.advance(states, steps)
         passes.append([unfolded(execution, o, v, steps) for o, v in zip(program.outputs, outputs, strict=True)])
+        if program.limits is not None:
+            program.limits.check_answers(passes[0], -(-total // fold))
     leaves = [in_time(list(parts)) for parts in zip(*passes, strict=True)]
     return Chunk(leaves, [batch_place(execution, out) for out in program.outputs], states.peak, states.nbytes)
 
@@ -155,4 +163,6 @@ def _one_by_one(
     for t in range(1, total + 1):
         states.t = t
         answers.append(execution.advance(states))
+        if program.limits is not None:
+            program.limits.check_answers(answers[0], total)
     return [stacked([a[i] for a in answers]) for i in range(len(program.outputs))]

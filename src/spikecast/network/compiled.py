@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from spikecast.errors import ConfigError, ModelError, first_line
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.program import Program
+from spikecast.graph.turns import capturing, computing
 from spikecast.kernels import encode
 from spikecast.kernels.layout import like
 from spikecast.network.answers import Place, batch_place, unfolded
@@ -56,10 +57,12 @@ def run_compiled(
         raise ConfigError("compile=True needs all steps in one batch, which this network does not allow; leave it out")
     key = (id(program), total, *((tuple(t.shape), t.dtype, t.device) for t in tensors))
     if key not in network.compiled:
-        network.compiled[key] = _compiled(network, program, tensors, total)
+        with capturing():
+            network.compiled[key] = _compiled(network, program, tensors, total)
     made: Compiled = network.compiled[key]
     try:
-        found = iter(made.function(*tensors))
+        with computing():
+            found = iter(made.function(*tensors))
     except torch._dynamo.exc.BackendCompilerFailed as error:
         del network.compiled[key]
         raise ModelError(f"torch.compile failed ({first_line(error)}); run without compile=True") from error

@@ -60,8 +60,9 @@ def split(call: Call, axis: int) -> tuple[tuple[Any, ...], dict[str, Any], list[
     """A call with the first frame in place of each sequence, and all frames by step."""
     args, kwargs = call
     sequences = [v for v in (*args, *kwargs.values()) if _is_sequence(v)]
-    if any(not -v.dim() <= axis < v.dim() for v in sequences) or len({v.shape[axis] for v in sequences}) != 1:
-        raise DataError(f"time_axis={axis}: every floating-point input needs that axis, of one length")
+    fits = type(axis) is int and all(-v.dim() <= axis < v.dim() for v in sequences)
+    if not fits or len({v.shape[axis] for v in sequences}) != 1:
+        raise DataError(f"time_axis={axis!r}: every floating-point input needs that axis, of one length")
     length = sequences[0].shape[axis]
     if length == 0:
         raise DataError(f"time_axis={axis} has length 0; give at least one frame")

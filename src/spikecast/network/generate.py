@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.errors import ConfigError, DataError, first_line
+from spikecast.errors import ConfigError, DataError, ModelError, first_line
 from spikecast.network.answers import at_step, named_part
 from spikecast.network.base import Network
 
@@ -79,7 +79,7 @@ def _scores(network: Network, given: dict[str, Tensor], num_steps: int) -> Tenso
     length = given[first].shape[1]
     try:
         answer: Any = at_step(network.run_with((args, kwargs), num_steps), -1)
-    except (IndexError, RuntimeError) as error:
+    except (IndexError, RuntimeError, ModelError) as error:
         raise DataError(
             f"the network cannot take {length} tokens ({first_line(error)}); give fewer, and none beyond its vocabulary"
         ) from error

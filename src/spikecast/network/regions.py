@@ -7,8 +7,9 @@ own for each call site (its first call in a step, its second, ...).
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
+from spikecast.graph.turns import computing
 from spikecast.network.answers import with_time
 from spikecast.network.anytime import Stop, anytime_together
 from spikecast.network.base import Network, StatesOf
@@ -33,24 +35,35 @@ from spikecast.network.states import NeuronStates, Recorded
 Part = Callable[["Region", Program, int], tuple[Execution, Observer]]
 
 
+class _Pass:
+    """One run of the model's forward: what its regions do, how often each was called, what one of them heard first."""
+
+    def __init__(self, part: Part, listened: str | None = None) -> None:
+        self.part, self.listened = part, listened
+        self.calls: Counter[str] = Counter()
+        self.heard: list[Tensor] = []
+
+
+_now: ContextVar[_Pass | None] = ContextVar("pass", default=None)  # of this thread: others may run the same network
+
+
 class Region(nn.Module):
     """Stands in for a submodule of the model."""
 
     def __init__(self, name: str, network: SpikingNetwork) -> None:
         super().__init__()
         self.name, self.network = name, network
-        self.part: Part | None = None  # while the model runs
-        self.calls = 0  # how often it has been called in this step
-        self.heard: list[list[Tensor]] | None = None  # tensors of each call, while somebody listens
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if self.part is None:
+        now = _now.get()
+        if now is None:
             raise ModelError(f"region {self.name!r} runs as a part of its network only; call the network")
-        index, self.calls = self.calls, self.calls + 1
         plan, tensors = self.network.prepare_call(args, kwargs)
-        if self.heard is not None:
-            self.heard.append(tensors)
-        execution, observer = self.part(self, plan.program, index)
+        index = now.calls[self.name]
+        now.calls[self.name] += 1
+        if self.name == now.listened and index == 0:
+            now.heard = tensors
+        execution, observer = now.part(self, plan.program, index)
         execution.start(tensors, observer)
         return unflatten(plan.program.output_structure, execution.advance(observer))
 
@@ -143,43 +156,33 @@ class RegionNetwork(Network):
     def _steps(self, call: Call, total: int, spiking: _Spiking) -> Iterator[tuple[int, Any]]:
         for t in range(1, total + 1):
             spiking.t = t
-            yield t, self._pass(call, spiking)
+            yield t, self._pass(call, _Pass(spiking))
 
     @torch.no_grad()
     def analog_with(self, call: Call, observer: Observer) -> Any:
         def part(region: Region, program: Program, index: int) -> tuple[Execution, Observer]:
             return region.network.execution(program, moving_inputs=True), observer
 
-        return self._pass(call, part)
+        return self._pass(call, _Pass(part))
 
-    def _pass(self, call: Call, part: Part) -> Any:
+    @computing()
+    def _pass(self, call: Call, now: _Pass) -> Any:
         """One run of the model's forward."""
-        with self._playing(part):
+        before = _now.set(now)
+        try:
             args, kwargs = cloned(call)
             return self.model(*args, **kwargs)
-
-    @contextmanager
-    def _playing(self, part: Part) -> Iterator[None]:
-        for region in self._regions.values():
-            region.part, region.calls = part, 0
-        try:
-            yield
         finally:
-            for region in self._regions.values():
-                region.part = None
+            _now.reset(before)
 
     @torch.no_grad()
     def arriving(self, name: str, call: Call) -> tuple[Program, list[list[Tensor]]]:
         """Of a region that is called several times in a step, at the first call."""
-        region, heard = self._regions[name], []
-        try:
-            region.heard = []
-            for _ in self._steps(call, self.config.num_steps, _Spiking()):
-                heard.append(region.heard[0])
-                region.heard = []
-        finally:
-            region.heard = None
-        return region.network.plan.program, heard
+        spiking, heard = _Spiking(), []
+        for spiking.t in range(1, self.config.num_steps + 1):
+            self._pass(call, now := _Pass(spiking, name))
+            heard.append(now.heard)
+        return self.networks[name].plan.program, heard
 
     def _anytime(self, call: Call, confidence: float, stop: Stop | None, total: int) -> tuple[Any, Tensor]:
         return anytime_together(self, call, confidence, stop, total)

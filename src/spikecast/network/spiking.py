@@ -17,13 +17,14 @@ from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.run import Execution
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
+from spikecast.graph.turns import capturing, computing
 from spikecast.network.anytime import Stop, anytime
 from spikecast.network.base import Network, StatesOf
 from spikecast.network.chunks import run_in_chunks
 from spikecast.network.plan import Plan, Site
 from spikecast.network.report import Report
 from spikecast.network.states import NeuronStates, Recorded
-from spikecast.theory.gradients import no_grad
+from spikecast.theory.modes import is_exporting, no_grad, refuse_followers
 from spikecast.theory.neuron import Neuron
 
 Recapture = Callable[[Sequence[Any], Mapping[str, Any]], Plan]
@@ -198,10 +199,13 @@ class SpikingNetwork(Network):
             for name, value in program.tensors.items()
         }
 
+    @computing()
     def execution(self, program: Program, *, moving_inputs: bool = False, overwrite: bool = True) -> Execution:
         """A new run of one of its graphs; one that gradients are asked of must not overwrite values."""
-        overwrite = overwrite and not torch.compiler.is_exporting()
-        return Execution(program, self.tensors_of(program), moving_inputs=moving_inputs, overwrite=overwrite)
+        traced = is_exporting()
+        overwrite = overwrite and not traced
+        tensors = self.tensors_of(program)
+        return Execution(program, tensors, moving_inputs=moving_inputs, overwrite=overwrite, watched=not traced)
 
     def _started(self, call: Call) -> tuple[Plan, Execution]:
         plan, tensors = self.prepare_call(*call)
@@ -211,7 +215,23 @@ class SpikingNetwork(Network):
 
     def prepare_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Plan, list[Tensor]]:
         """The plan that can take a call, and the call's tensors on our device."""
-        self.check(call_leaves(args, kwargs)[0])
+        with computing():
+            self.check(call_leaves(args, kwargs)[0])
+            found = self._fitting(args, kwargs)
+        if isinstance(found, str) and self._recapture and not is_exporting():
+            with capturing():  # and look again: another thread may have captured it meanwhile
+                found = self._fitting(args, kwargs)
+                if isinstance(found, str):
+                    found = self._recaptured(args, kwargs, found)
+        if isinstance(found, str):
+            raise DataError(
+                f"this network cannot take the call: {found}; give what it was converted for, "
+                "or convert the model again with a batch of this form"
+            )
+        return found
+
+    def _fitting(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Plan, list[Tensor]] | str:
+        """The plan that can take a call; why the first cannot, where none can."""
         reasons = []
         for plan in self.plans:
             tensors, structure = call_leaves(*arranged(plan.program, args, kwargs))
@@ -219,19 +239,15 @@ class SpikingNetwork(Network):
             if reason is None:
                 return plan, tensors
             reasons.append(reason)
-        if not self._recapture or torch.compiler.is_exporting():
-            raise DataError(
-                f"this network cannot take the call: {reasons[0]}; give what it was converted for, "
-                "or convert the model again with a batch of this form"
-            )
+        return reasons[0]
+
+    def _recaptured(self, args: Sequence[Any], kwargs: Mapping[str, Any], why: str) -> tuple[Plan, list[Tensor]]:
         try:
             plan = self._recapture[0](args, kwargs)
         except DataError as error:
-            raise DataError(f"{reasons[0]}, and {error}") from error
+            raise DataError(f"{why}, and {error}") from error
         if set(plan.sites) != set(self.sites):
-            raise DataError(
-                f"the call changes which neurons there are ({reasons[0]}); convert with a batch of this form"
-            )
+            raise DataError(f"the call changes which neurons there are ({why}); convert with a batch of this form")
         return self.add_plan(plan), call_leaves(args, kwargs)[0]
 
     def add_plan(self, plan: Plan) -> Plan:
@@ -246,7 +262,8 @@ class SpikingNetwork(Network):
         return plan
 
     def check(self, tensors: Sequence[Tensor]) -> None:
-        """Refuse tensors on another device, and values that are not finite."""
+        """Refuse tensors on another device or without values, and values that are not finite."""
+        refuse_followers(tensors)
         if not tensors:
             raise DataError("called without a tensor; give the input the model takes")
         for tensor in tensors:

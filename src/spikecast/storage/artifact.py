@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from spikecast._version import __version__
-from spikecast.config import Config
+from spikecast.config import Config, is_pattern
 from spikecast.errors import ArtifactError, ConfigError, SpikecastError, first_line
+from spikecast.graph.execute.watch import MAX_MEMORY, Limits
 from spikecast.graph.program import NEURON
 from spikecast.network.base import Network
+from spikecast.network.chunks import bytes_of
 from spikecast.network.plan import Plan, Site
 from spikecast.network.regions import RegionNetwork, submodule
 from spikecast.network.spiking import SpikingNetwork
@@ -26,7 +28,8 @@ from spikecast.storage.schema import short
 from spikecast.storage.tensors import Outline, TensorStore, find, sealed
 from spikecast.theory.neuron import Neuron
 
-MAX_MATCHES = 10**6  # of overrides against site names, each of which takes its time
+MAX_MATCHES = 10**6  # of overrides against site names, each of which takes its time (a microsecond or so)
+MAX_PATTERNS = 256  # as many as Python keeps ready
 _SETTINGS = schema.Neuron.__struct_fields__[1:]
 _CPU = torch.device("cpu")
 _THRESHOLD_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -59,26 +62,30 @@ def _body(network: Network, store: TensorStore) -> schema.Network | schema.Regio
 
 
 def load(
-    path: str | os.PathLike[str], *, model: nn.Module | None = None, device: str | torch.device | None = None
+    path: str | os.PathLike[str],
+    *,
+    model: nn.Module | None = None,
+    device: str | torch.device | None = None,
+    max_memory: int | str | None = MAX_MEMORY,
 ) -> SpikingNetwork | RegionNetwork:
-    """The network in a file, on a device (the CPU unless given).
+    """The network in a file, on a device (the CPU unless given); its runs may take `max_memory`.
 
     Regions need the `model` that they were taken from; a whole network needs no Python code of its model.
     """
-    place = usable_device(device)
+    place, most = usable_device(device), None if max_memory is None else bytes_of(max_memory)
     document, tensors = container.read(path, place)
     body = document.body
     with blaming(f"{path} cannot be loaded", "save the network again"):
         if isinstance(body, schema.Network):
             if model is not None:
                 raise ArtifactError("it holds a whole network, which needs no model; leave model= out")
-            return network_from_record(body, tensors, place)
+            return network_from_record(body, tensors, place, most)
         if model is None:
             raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
         networks = {}
         for name, part in body.regions.items():
             submodule(model, name)  # there must be one
-            networks[name] = network_from_record(part, tensors, place)
+            networks[name] = network_from_record(part, tensors, place, most)
             networks[name].name = name
         whole = RegionNetwork(model, networks, Config.from_json(body.config)).to(place)
         whole.about, whole.notes = body.about, list(body.notes)
@@ -117,10 +124,13 @@ def network_to_record(network: SpikingNetwork, store: TensorStore, prefix: str =
 
 
 def network_from_record(
-    record: schema.Network, tensors: Mapping[str, Tensor], device: torch.device = _CPU
+    record: schema.Network,
+    tensors: Mapping[str, Tensor],
+    device: torch.device = _CPU,
+    max_memory: int | None = MAX_MEMORY,
 ) -> SpikingNetwork:
     """The network again, from what `network_to_record` made."""
-    plans, config, neurons, thresholds = _parts(record, tensors, device)
+    plans, config, neurons, thresholds = _parts(record, tensors, device, max_memory)
     network = SpikingNetwork(plans[0], config, neurons, thresholds, record.report)
     network.about = record.about
     network.plans += plans[1:]  # they share their weights already, by the keys of their tensors
@@ -128,19 +138,20 @@ def network_from_record(
 
 
 def _parts(
-    record: schema.Network, tensors: Mapping[str, Tensor], device: torch.device
+    record: schema.Network, tensors: Mapping[str, Tensor], device: torch.device, max_memory: int | None = None
 ) -> tuple[list[Plan], Config, dict[str, Neuron], dict[str, Tensor]]:
     """What a network is made of, every part checked."""
     found = cache(partial(find, tensors=tensors))  # a tensor that several plans hold is one again
-    plans = [_plan_from_record(plan, found, device) for plan in record.plans]
+    plans = [_plan_from_record(plan, found, codec.Reader(device, Limits(max_memory))) for plan in record.plans]
     sites = plans[0].sites
     if any(plan.sites.keys() != record.neurons.keys() for plan in plans):
         raise ArtifactError("its neurons are not those of its sites")
     thresholds = {}
     for name, site in sites.items():
         thresholds[name] = value = found(record.neurons[name].threshold)
-        if value.dim() > site.meta.rank:
-            raise ArtifactError(f"the thresholds of {short(name)} have more axes than its neurons")
+        pairs = zip(value.shape, site.meta.shape, strict=False)
+        if value.dim() != site.meta.rank or any(size not in (1, own) for size, own in pairs):
+            raise ArtifactError(f"the thresholds of {short(name)} have another shape than its neurons")
     for key in {own.threshold for own in record.neurons.values()}:  # once each, however many sites name it
         value = found(key)
         if value.dtype not in _THRESHOLD_DTYPES:
@@ -158,8 +169,12 @@ def neurons_of(records: Mapping[str, schema.Neuron], sites: Mapping[str, Site]) 
 
 def _config(data: Mapping[str, Any], sites: Mapping[str, Site]) -> Config:
     overrides = data.get("overrides")
-    if isinstance(overrides, dict) and len(overrides) * len(sites) > MAX_MATCHES:
-        raise ArtifactError(f"its {len(overrides)} overrides are too many for its sites")
+    if isinstance(overrides, dict):
+        patterns = [name for name in overrides if is_pattern(name)]
+        letters, own = sum(map(len, sites)), sum(map(len, patterns))
+        work = len(overrides) * (len(sites) + 40) + len(patterns) * letters // 100 + 10 * own
+        if work > MAX_MATCHES or len(patterns) > MAX_PATTERNS:
+            raise ArtifactError(f"its {len(overrides)} overrides are too many for its sites")
     config = Config.from_json(data)
     if any(config.at(name) is None for name in sites):
         raise ArtifactError("its configuration leaves a site analog that has neurons")
@@ -184,8 +199,8 @@ def _plan_to_record(plan: Plan, store: TensorStore, prefix: str) -> schema.Plan:
     )
 
 
-def _plan_from_record(record: schema.Plan, found: codec.Find, device: torch.device) -> Plan:
-    program = codec.Reader(device).program(record.program, found)
+def _plan_from_record(record: schema.Plan, found: codec.Find, reader: codec.Reader) -> Plan:
+    program = reader.program(record.program, found)
     if sorted(node.kwargs["site"] for node in program.nodes if node.target == NEURON) != sorted(record.sites):
         raise ArtifactError("its neurons are not those of its sites")
     sites = {name: site_of(name, site) for name, site in record.sites.items()}

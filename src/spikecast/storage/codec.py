@@ -10,10 +10,11 @@ import msgspec
 import torch
 from torch import Tensor
 
-from spikecast.errors import ArtifactError
+from spikecast.errors import ArtifactError, first_line
 from spikecast.graph.calls import TENSOR
+from spikecast.graph.execute.watch import Limits
 from spikecast.graph.guards import OPS as GUARD_OPS
-from spikecast.graph.guards import Guard
+from spikecast.graph.guards import Guard, evaluate
 from spikecast.graph.program import GETITEM, Input, Meta, Node, Program, Ref, refs
 from spikecast.graph.structure import Structure
 from spikecast.storage import schema
@@ -25,6 +26,7 @@ Find = Callable[[str | schema.Strided], Tensor]
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(schema.Dtype)}
 _OBJECTS = {name: getattr(torch, name) for name in get_args(schema.TorchName)}
 _NAMES = {value: name for name, value in _OBJECTS.items()}
+MOST_PARTS = 64  # of one step of a condition on sizes
 _DEVICE = schema.Torch("device")
 
 
@@ -122,10 +124,10 @@ def program_to_record(program: Program, store: Callable[[str, Tensor], Any]) -> 
 
 
 class Reader:
-    """Reads a program from the front: what an op uses must have been read before it."""
+    """Reads a program from the front: what an op uses must have been read before it; its runs get the limits."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, limits: Limits | None = None) -> None:
+        self.device, self.limits = device, limits
         self.values: dict[str, int | None] = {}  # name -> how many results it has, None for one
 
     def program(self, record: schema.Program, find: Find) -> Program:
@@ -145,10 +147,12 @@ class Reader:
             raise ArtifactError("its answer has another number of leaves than its outputs")
         if _count_leaves(form) != len(constants) or constants.count(TENSOR) != len(inputs) or any(refs(constants)):
             raise ArtifactError("the arguments of its call are not those of its inputs")
+        if not _is_call(form):
+            raise ArtifactError("its call is no list of arguments and dict of named ones")
         guards = decode_all(record.guards, self.device)
         for guard in guards:
             _check_guard(guard, symbols)
-        return Program(
+        program = Program(
             inputs=inputs,
             nodes=nodes,
             outputs=outputs,
@@ -158,7 +162,10 @@ class Reader:
             guards=guards,
             batch_symbols=record.batch_symbols,
             parameters=record.parameters,
+            limits=self.limits,
         )
+        _check_sizes(program)
+        return program
 
     def _new(self, name: str, results: int | None = None) -> str:
         if name in self.values:
@@ -172,8 +179,9 @@ class Reader:
                 raise ArtifactError(f"{short(ref.name)} is used before it is made")
 
     def _input(self, record: schema.Input) -> Input:
-        if len(record.dims) != len(record.meta.shape):
-            raise ArtifactError(f"the input {short(record.name)} has another number of sizes than axes")
+        pairs = [*zip(record.dims, record.meta.shape, strict=False)]
+        if len(record.dims) != len(record.meta.shape) or any(type(d) is int and d != size for d, size in pairs):
+            raise ArtifactError(f"the input {short(record.name)} has other sizes than its form")
         return Input(self._new(record.name), record.dims, decode_meta(record.meta))
 
     def _node(self, record: schema.Node) -> Node:
@@ -195,13 +203,34 @@ class Reader:
         return node
 
 
+def _is_call(form: Structure) -> bool:
+    """Whether it is a tuple of positional arguments and a dict of named ones."""
+    parts = form["items"] if form["kind"] == "tuple" else []
+    kinds = [part["kind"] for part in parts]
+    return kinds == ["tuple", "dict"] and all(type(key) is str for key, _ in parts[1]["items"])
+
+
+def _check_sizes(program: Program) -> None:
+    """See that the sizes of the capture can be computed, and that it meets the conditions."""
+    sizes: dict[str, int] = {}
+    shapes = [pair for spec in program.inputs for pair in zip(spec.dims, spec.meta.shape, strict=True)]
+    try:
+        alike = all(sizes.setdefault(dim, size) == size for dim, size in shapes if isinstance(dim, str))
+        met = all(evaluate(guard, sizes) for guard in program.guards)
+        _ = program.flow.captured
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ArtifactError(f"its sizes cannot be computed ({first_line(error)})") from None
+    if not (alike and met):
+        raise ArtifactError("its inputs do not meet its own conditions on sizes")
+
+
 def _check_guard(guard: Guard, symbols: set[str]) -> None:
     """See that a condition on sizes is a tree of known operations on sizes of the inputs."""
     if not isinstance(guard, list):
         if type(guard) not in (int, float) and not (type(guard) is str and guard in symbols):
             raise ArtifactError(f"a condition on sizes speaks of {short(guard)}, which is no size of an input")
         return
-    if len(guard) < 2 or not isinstance(guard[0], str) or guard[0] not in GUARD_OPS:
+    if not 2 <= len(guard) <= MOST_PARTS or not isinstance(guard[0], str) or guard[0] not in GUARD_OPS:
         raise ArtifactError("a condition on sizes uses an operation that this version of spikecast does not know")
     for part in guard[1:]:
         _check_guard(part, symbols)

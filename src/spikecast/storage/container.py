@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ def read(path: str | os.PathLike[str], device: torch.device) -> tuple[Document, 
 
     _check_file(path)
     try:
-        with safe_open(os.fspath(path), framework="pt", device="cpu") as file:
+        with _named(path) as name, safe_open(name, framework="pt", device="cpu") as file:
             text = _text(path, file.metadata() or {})
             # Copies: the library's are windows on a file that may change, at odd addresses that cost the last bits.
             tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
@@ -89,6 +90,19 @@ def read(path: str | os.PathLike[str], device: torch.device) -> tuple[Document, 
     with blaming(f"{path} cannot be loaded", "save the network again"):
         document = decoded(text, Document)
     return document, {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+@contextmanager
+def _named(path: str | os.PathLike[str]) -> Iterator[str]:
+    """A name that safetensors can open: it takes UTF-8 only, and the name of a file may be any bytes."""
+    name = os.fspath(path)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        with open(name, "rb") as file:
+            yield f"/dev/fd/{file.fileno()}"
+    else:
+        yield name
 
 
 def _check_file(path: str | os.PathLike[str]) -> None:

@@ -37,7 +37,7 @@ def main(path: str, pipe: int, file: int, memory: int, seconds: float, threads: 
     def answer(request: bytes) -> Any:
         nonlocal network
         if network is None:
-            network = load(path)
+            network = load(path, max_memory=memory)
             return _hello(network, shared)
         return _run(network, decoded(request, Request), shared)
 

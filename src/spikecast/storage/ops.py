@@ -12,10 +12,17 @@ from typing import Any
 import torch
 
 from spikecast.errors import ArtifactError
+from spikecast.graph.extent import named
+from spikecast.graph.faults import fault
 from spikecast.graph.program import GETITEM, NEURON, SIZE, SIZE_OPS, Node, Ref
 from spikecast.graph.roles import BUILT_IN, ROLES, SAVABLE, Role
 from spikecast.storage.schema import short
 
+# Overloads that crash, or whose results are as many as a tensor says.
+_ODD = {"aten.to.prim_Device", "aten.to.prim_dtype", "aten.to.prim_other", "aten.einsum.sublist"} | {
+    "aten.tensor_split.tensor_indices_or_sections",
+    "aten.where.default",
+}
 # They answer a number instead of a tensor. Other overloads that do are TorchScript's, on strings and lists.
 _ANSWER_NUMBERS = {SIZE, "aten.is_nonzero.default"}
 # Their schemas keep silent about the running statistics that they update when told to.
@@ -47,7 +54,7 @@ def schema_of(target: str) -> Any:
 def _schema(target: str) -> Any:
     space, name, overload = target.split(".")
     packet = getattr(getattr(torch.ops, space), name, None)
-    if packet is None or overload not in packet.overloads():
+    if packet is None or overload not in packet.overloads() or target in _ODD:
         raise ArtifactError(f"this torch ({torch.__version__}) has no op {short(target)}")
     schema = getattr(packet, overload)._schema
     if schema.is_mutable:
@@ -68,6 +75,9 @@ def check_call(node: Node) -> None:
         fits = kinds == [Ref] and type(node.kwargs.get("site")) is str and len(node.kwargs) == 1
     else:
         fits = _fits_schema(node, schema_of(node.target)) and not _updates_statistics(node)
+        wrong = fault(node, named(node, node.args, node.kwargs)) if fits else None
+        if wrong:
+            raise ArtifactError(f"the op {node.target!r} is asked for {wrong}")
     if not fits:
         raise ArtifactError(f"the op {node.target!r} cannot take the arguments it is given")
 

@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 MAX_DEPTH = 100  # of the whole document; Python's own recursion limit is ten times that
 MAX_STRING = 10_000
+MAX_VALUES = 2 * 10**6  # that is room for fifty thousand ops
 MAX_RANK = 64  # torch's own
 FORMAT: Final = 3
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]|[0-9]{20,}+', re.DOTALL)
@@ -243,7 +244,9 @@ def decoded(text: str | bytes, kind: type[T]) -> T:
 
 
 def _check_bounds(text: bytes) -> None:
-    """Refuse what no network needs, before it is parsed: deep nesting, long strings, whole numbers beyond 64 bits."""
+    """Refuse what no network needs, before it is parsed: many values, depth, long strings, numbers beyond 64 bits."""
+    if sum(map(text.count, b"[{,")) > MAX_VALUES:
+        raise ArtifactError(f"its document holds more than {MAX_VALUES} values")
     depth = 0
     for token in _TOKENS.finditer(text):
         first, size = text[token.start()], token.end() - token.start()

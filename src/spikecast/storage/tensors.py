@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from spikecast.errors import ArtifactError
 from spikecast.storage.schema import Strided, short
 
+MAX_REPEATED = 2**28  # entries of a tensor that repeats its numbers: whoever looks at all of them takes that long
+
 
 class TensorStore:
     """Tensors on their way to a file. One that several names or plans share is stored once, and shared again."""
@@ -82,7 +84,8 @@ def find(entry: str | Strided, tensors: Mapping[str, Tensor]) -> Tensor:
     if isinstance(entry, str):
         return stored
     last = sum((size - 1) * step for size, step in zip(entry.shape, entry.strides, strict=False))
-    if len(entry.shape) != len(entry.strides) or last >= stored.numel() or math.prod(entry.shape) >= 2**63:
+    most = max(stored.numel(), MAX_REPEATED)
+    if len(entry.shape) != len(entry.strides) or last >= stored.numel() or math.prod(entry.shape) > most:
         raise ArtifactError(f"the tensor {short(key)} has strides that do not fit it")
     return stored.as_strided(entry.shape, entry.strides)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from spikecast.config import MAX_LEVELS
 from spikecast.errors import DataError
+from spikecast.theory.modes import is_exporting
 
 EDGE = 0.75  # midpoint of 1 and 1/2: 1.1 in binary, so that adding half a mantissa carries into the exponent
 
@@ -48,7 +49,7 @@ def inverse_threshold(threshold: Tensor, boundary: float = EDGE) -> Tensor:
     """The factor (0.75/b)/θ that turns a potential into u, rounded once to the threshold's own type."""
     factor = (EDGE / boundary) / threshold.double()
     rounded = factor.to(threshold.dtype)
-    if torch.compiler.is_exporting():  # a trace has no values yet
+    if is_exporting():  # a trace has no values yet
         return rounded
     if not bool(((threshold > 0) & (rounded > 0) & rounded.isfinite()).all()):
         raise DataError("a threshold is zero, negative, NaN, or too extreme for its inverse; thresholds are positive")
@@ -63,7 +64,7 @@ def scales_of(threshold: Tensor, boundary: float, dtype: torch.dtype) -> Scales:
 
 def refuse_nan(u: Tensor) -> None:
     """Stop at a potential that is not a number, whose bits would otherwise read as the largest spike."""
-    if torch.compiler.is_exporting():  # a trace has no values yet
+    if is_exporting():  # a trace has no values yet
         return
     if u.numel() and bool(u.amax().isnan()):  # amax carries NaN on and needs no mask as large as u
         raise DataError("a neuron's potential is NaN; look for NaN (or inf - inf) in the input or the weights")
@@ -145,7 +146,7 @@ def nearest_exponent(u: Tensor) -> Tensor:
 
     Adding half a mantissa before the mantissa is dropped moves the edge from 1 down to 0.75.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return _level_reached(u.abs(), EDGE)
     integer, mantissa, bias = FLOAT_BITS[u.dtype]
     magnitude = u.view(integer) & torch.iinfo(integer).max
@@ -154,7 +155,7 @@ def nearest_exponent(u: Tensor) -> Tensor:
 
 def floor_exponent(x: Tensor) -> Tensor:
     """e such that 2**e is the largest power of two up to x; far below every level where x is zero or negative."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return _level_reached(x, 1.0)
     integer, mantissa, bias = FLOAT_BITS[x.dtype]
     return (x.view(integer) >> mantissa).sub_(bias)
@@ -162,7 +163,7 @@ def floor_exponent(x: Tensor) -> Tensor:
 
 def signed_power(exponent: Tensor, sign: Tensor) -> Tensor:
     """The float with the sign of `sign` and the magnitude 2**exponent, put together from its bits."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         powers = torch.tensor([2.0**-k for k in range(MAX_LEVELS + 1)], dtype=sign.dtype, device=sign.device)
         magnitude = powers[-exponent]
         return torch.where(sign < 0, -magnitude, magnitude)

@@ -23,7 +23,7 @@ from spikecast.config import Coding, Config
 from spikecast.errors import ConfigError, DataError
 from spikecast.theory import firing
 from spikecast.theory.coding import prediction, receive
-from spikecast.theory.gradients import no_grad
+from spikecast.theory.modes import no_grad
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,8 @@ class _Reader:
                 )
         self._refuse_unknown_sizes()
         # a model that writes to its input or its buffers has those values among the outputs, before its own
-        own = [o.kind == OutputKind.USER_OUTPUT for o in self.exported.graph_signature.output_specs]
+        specs = self.exported.graph_signature.output_specs
+        own = [o.kind == OutputKind.USER_OUTPUT for o in specs]
         outputs = cast(tuple[Any, ...], graph.output_node().args[0])
         rest = (self._argument(out) for out, is_own in zip(outputs, own, strict=True) if is_own)
         return Program(
@@ -161,6 +162,7 @@ class _Reader:
             guards=self._guards(),
             batch_symbols=self.symbols,
             dropped=answer.dropped,
+            written=tuple(self._path(o.target) for o in specs if o.kind == OutputKind.BUFFER_MUTATION),
         )
 
     def _read_placeholders(self, placeholders: list[fx.Node]) -> None:
@@ -173,13 +175,20 @@ class _Reader:
             found += [] if axis is None else [s.name for s in _free(node.meta["val"].shape[axis])]
         self.symbols = tuple(dict.fromkeys(found))
         constants = {**self.exported.state_dict, **self.exported.constants}
+        taken = {node.name for node in self.exported.graph.nodes}
         for node, spec in zip(placeholders, specs, strict=True):
             if spec.kind == InputKind.USER_INPUT:
                 self._add_input(node)
             else:
-                name = ".".join(p for p in (self.prefix, str(spec.target).removeprefix("model.")) if p)
+                name = self._path(spec.target)
+                while name in taken:  # a buffer may be called as torch calls an op
+                    name += "#"
                 self.names[node.name] = name
                 self.tensors[name] = constants[spec.target].detach().clone()
+
+    def _path(self, target: Any) -> str:
+        """What the model calls one of its tensors."""
+        return ".".join(part for part in (self.prefix, str(target).removeprefix("model.")) if part)
 
     def _add_input(self, node: fx.Node) -> None:
         dims = []

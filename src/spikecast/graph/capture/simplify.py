@@ -180,10 +180,11 @@ def _masked(
     if causal:
         length = writer.emit(node, "aten.sym_size.int", (scores, table.rank - 2), None, "rows")
         width = writer.emit(node, "aten.sym_size.int", (scores, table.rank - 1), None, "columns")
-        flat = Meta(table.shape[-2:], torch.bool, None)
+        flat = Meta(table.shape[-2:], table.dtype, None)
         ones = writer.emit(node, "aten.new_ones.default", (scores, (length, width)), flat, "ones")
         upper = writer.emit(node, "aten.triu.default", (ones, 1), flat, "future")
-        future = writer.emit(node, "aten.gt.Scalar", (upper, 0), flat, "future")
+        hides = dataclasses.replace(flat, dtype=torch.bool)
+        future = writer.emit(node, "aten.gt.Scalar", (upper, 0), hides, "future")
         scores = writer.emit(node, "aten.masked_fill.Scalar", (scores, future, -math.inf), table, "causal")
     if mask is None:
         return scores

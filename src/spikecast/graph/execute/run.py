@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spikecast.errors import ModelError
+from spikecast.errors import ModelError, first_line
 from spikecast.graph.execute.observer import Observer
 from spikecast.graph.execute.schedule import IN_PLACE, keeps_form
+from spikecast.graph.execute.watch import Watch, refusal
 from spikecast.graph.program import NEURON, SIZE, Node, Program, replace_refs, resolve
+from spikecast.graph.turns import computing
 
 _RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
 
@@ -26,7 +28,13 @@ class Execution:
     """One input on its way through a program. `start` it once, then `advance` it as often as there are steps."""
 
     def __init__(
-        self, program: Program, tensors: Mapping[str, Tensor], *, moving_inputs: bool = False, overwrite: bool = True
+        self,
+        program: Program,
+        tensors: Mapping[str, Tensor],
+        *,
+        moving_inputs: bool = False,
+        overwrite: bool = True,
+        watched: bool = True,
     ) -> None:
         self.program, self.tensors = program, tensors
         self.metas, self.axes = program.metas, program.batch_axes
@@ -39,7 +47,11 @@ class Execution:
         self.batch = 0
         self.fold = 1
         self.device = torch.device("cpu")
+        self.limits = program.limits if watched else None
+        self.shapes: tuple[torch.Size, ...] = ()  # of the inputs
+        self.watch: Watch | None = None  # of the pass at hand, where it needs one
 
+    @computing()
     def start(self, inputs: Sequence[Tensor], observer: Observer | None = None) -> None:
         """Compute everything that is the same at each step. Moving inputs hold their steps folded in already."""
         self.env = dict(self.tensors)
@@ -49,19 +61,23 @@ class Execution:
             self.env[spec.name] = value
             if spec.name in self.axes:
                 self.batch = value.shape[self.axes[spec.name]]
-        self.fold = 1
+        self.fold, self.shapes = 1, tuple(value.shape for value in inputs)
+        self._begin_pass("once")
         for node in self.schedule.once:
             self._evaluate(node, self.env, self.batch)
             if observer is not None and node.name in observer.watched:
                 observer.see(node, self.env[node.name], lambda ref: self.env[ref.name])
             for name in self.schedule.after_once.get(node.name, ()):
                 self.env.pop(name, None)
+        self._end_pass()
 
+    @computing()
     def advance(self, observer: Observer, fold: int = 1, *, folded_inputs: bool = False) -> list[Any]:
         """The outputs for `fold` further steps; tensors that move hold them in their batch axis."""
         env = {name: self.env[name] for name in self.moving_inputs}
         self.fold = fold
         whole = self.batch if folded_inputs else self.batch * fold
+        self._begin_pass(self.batch, fold, folded_inputs)
         for node in self.schedule.steps:
             if node.target == NEURON:
                 self._fire(node, env, observer)
@@ -70,18 +86,20 @@ class Execution:
             if node.name in observer.watched:
                 observer.see(node, env[node.name], lambda ref: self._read(ref.name, env))
             if observer.weighs:
-                settled = {name: value for name, value in self.env.items() if name not in self.tensors}
-                observer.weigh(_bytes_held(settled | env))
+                observer.weigh(self._held(env))
             for name in self.schedule.after_step.get(node.name, ()):
                 env.pop(name, None)
                 env.pop(f"{name}@", None)
                 observer.forget(name)
+        self._end_pass()
         return list(replace_refs(self.program.outputs, lambda ref: (env if ref.name in env else self.env)[ref.name]))
 
+    @computing()
     def advance_apart(self, observer: Observer, count: int) -> None:
         """`count` steps side by side, op by op, for a graph whose batch cannot hold them; only the neurons matter."""
         envs: list[dict[str, Any]] = [{} for _ in range(count)]
         self.fold = 1
+        self._begin_pass("apart", self.batch, count)
         for node in self.schedule.steps:
             if node.target == NEURON:
                 source = node.args[0].name
@@ -95,6 +113,7 @@ class Execution:
             for name in self.schedule.after_step.get(node.name, ()):
                 for env in envs:
                     env.pop(name, None)
+        self._end_pass()
 
     def keep(self, index: Tensor) -> None:
         """Forget all samples but those of the index."""
@@ -138,8 +157,12 @@ class Execution:
             steps = value.expand(self.fold, *value.shape)
         if source in self.outer:
             self.outer[node.name] = self.outer[source]
+        if self.watch is not None:
+            self.watch.before(node, (steps,), {}, self._held(env))
         owned = node.name in self.overwriting
         env[node.name] = self.refold(node.name, observer.fire(node.kwargs["site"], steps, may_overwrite=owned))
+        if self.watch is not None:
+            self.watch.after(node, env[node.name])
 
     def _evaluate(self, node: Node, env: dict[str, Any], whole: int) -> None:
         once = env is self.env
@@ -150,8 +173,33 @@ class Execution:
         function = resolve(node.target)
         if not once and node.name in self.overwriting and keeps_form((*args, *kwargs.values())):
             function = IN_PLACE[node.target]
-        env[node.name] = function(*args, **kwargs)
+        if self.watch is not None:
+            self.watch.before(node, args, kwargs, self._held(env))
+        try:
+            env[node.name] = function(*args, **kwargs)
+        except Exception as error:
+            if self.limits is None:
+                raise
+            raise refusal(node, f"fails: {first_line(error)}; give an input it can take") from error
+        if self.watch is not None:
+            self.watch.after(node, env[node.name])
         self._track_outer(node, env, whole)
+
+    def _begin_pass(self, *form: Any) -> None:
+        """A program from a file is watched, unless an input of this form was before."""
+        if self.limits is not None:
+            form = (bool(self.moving_inputs), self.shapes, *form)
+            fits = form in self.limits.passed
+            self.watch = None if fits else Watch(self.program, self.limits, self.shapes, self.fold, form)
+
+    def _end_pass(self) -> None:
+        if self.watch is not None:
+            self.watch.done()
+
+    def _held(self, env: Mapping[str, Any]) -> int:
+        """Bytes that a run holds besides the weights."""
+        settled = {name: value for name, value in self.env.items() if name not in self.tensors}
+        return _bytes_held(settled | dict(env))
 
     def _read(self, name: str, env: dict[str, Any]) -> Any:
         """A value as the op at hand reads it: of its step, or a settled one, repeated for every step."""

@@ -6,6 +6,7 @@ lies before the first neurons (sent once, as currents), and paths that have no f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
 from spikecast.graph.calls import batch_size
-from spikecast.graph.program import NEURON, Meta, Node, replace_refs
+from spikecast.graph.program import NEURON, Meta, Node, Program, replace_refs
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Feed, Path
@@ -131,13 +132,17 @@ class IntegerNetwork:
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
         """The answer after each step, in the form of `SpikingNetwork.run`."""
         plan, tensors = self.network.prepare_call(args, kwargs)
-        sizes = [tuple(t.shape[1:]) for t in tensors]
-        if plan.program is not self.circuit.program or sizes != [tuple(s[1:]) for s in self.circuit.sizes]:
-            raise DataError(
-                f"inputs of {sizes} per sample: integer weights were made for {self.circuit.sizes}; give those"
-            )
+        given, made = (_per_sample(plan.program, shapes) for shapes in ([t.shape for t in tensors], self.circuit.sizes))
+        if plan.program is not self.circuit.program or given != made:
+            raise DataError(f"inputs of {given} per sample: integer weights were made for {made}; give those")
         run = _Run(self, tensors)
         return with_time([run.advance(t) for t in range(1, self.network.config.steps_or(num_steps) + 1)])
+
+
+def _per_sample(program: Program, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """The sizes of inputs without that of the batch, wherever it lies."""
+    axes = [spec.meta.batch_axis for spec in program.inputs]
+    return [tuple(n for i, n in enumerate(s) if i != axis) for s, axis in zip(shapes, axes, strict=True)]
 
 
 def _check(network: SpikingNetwork, weight_bits: int, membrane_bits: int, division: str, overflow: str) -> None:
