@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from numba.core.event import install_timer
+from numba.core.event import TimingListener, install_listener
 
 MEMORY = 2**30  # beyond what the process has already
 SECONDS = 2.0  # of processor time
@@ -128,13 +128,13 @@ def _work(attempt: Attempt, seeds: range, board: Board, notes: int) -> None:
         limit = int(start + SECONDS + COMPILING) + 2
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         peak = _peak()
-        what, compiling = "", list[float]()
+        what, compiling = "", TimingListener()
         try:
-            with install_timer("numba:compile", compiling.append):
+            with install_listener("numba:compile", compiling):
                 board[REFUSED if attempt(seed) else FINE] += 1
         except Exception as error:
             what = said(error)
-        taken = time.process_time() - start - sum(compiling)
+        taken = time.process_time() - start - (compiling.duration if compiling.done else 0)
         if taken > SECONDS:
             what = f"cpu {taken:.1f} s; {what}"
         if _peak() - peak > MEMORY:
