@@ -6,7 +6,7 @@
     python -m benchmarks.fronts --unreached                every point of another method that no point of ours reaches
     python -m benchmarks.fronts --check                    whether README's sentence on ours and dcgs is true (exit 0)
     python -m benchmarks.fronts --table                    all points, with intervals
-    python -m benchmarks.fronts --page docs                results.md and fronts.svg, for the docs
+    python -m benchmarks.fronts --page docs                results.md, fronts.svg and story.svg, for the docs
 
 Settings are calibrated on `calibration`; the budgets of ours are taken from what dcgs needs on the first half of `val`.
 All figures are of the second half. A setting that was measured is not measured again: stop it and go on as you like.
@@ -31,7 +31,7 @@ import spikecast
 from benchmarks.claims import check
 from benchmarks.measured import OTHERS, STEPS, UNSEEN
 from benchmarks.real import NETWORKS, Note, Real
-from benchmarks.results import against, draw, page, table, unreached
+from benchmarks.results import against, draw, draw_story, page, table, unreached
 from spikecast import Config
 from spikecast.costs import COSTS
 from spikecast.experiments.compare import has_rectifiers
@@ -156,7 +156,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--unreached", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--check", action="store_true", help="exit 1 if README is wrong, 2 if a measurement is missing")
-    parser.add_argument("--page", type=Path, metavar="FOLDER", help="write results.md and fronts.svg there")
+    parser.add_argument("--page", type=Path, metavar="FOLDER", help="write results.md, fronts.svg and story.svg there")
     given = parser.parse_args(words)
     if given.check:
         return check(given.folder, given.only)
@@ -174,6 +174,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 print(f"{name}, {setting}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     if given.page is not None:
         draw(given.folder, given.only, given.page / "fronts.svg")
+        draw_story(given.folder, given.page / "story.svg")
         text = "\n".join(page(given.folder, given.only))
         (given.page / "results.md").write_text(text.rstrip() + "\n", encoding="utf-8")
     return 0

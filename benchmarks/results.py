@@ -22,6 +22,9 @@ WORDS = {
     "tokens": "perplexity, less is better",
     "values": "squared error, less is better",
 }
+STORY = ("ResNet-50", "ViT-Tiny", "SqueezeNet", "ResNet-20")
+METHODS = {"ours": "ours", "dcgs": "the paper (DCGS)", "ecmt": "rate coding", "hmt": "H-MT"}
+GREY = "#808890"  # reads on white and on black
 PAGE = """Made by `python -m benchmarks.fronts` and `python -m benchmarks.fronts --page docs`, spikecast {spikecast},
 torch {torch}. Thirteen pretrained networks, converted without training. Thresholds come from calibration samples,
 the budgets of ours from what `dcgs` needs on the first half of the validation samples. All figures are of the second
@@ -153,6 +156,45 @@ def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
     yield ""
     for name in names:
         yield from table(name, folder / name)
+
+
+def draw_story(folder: Path, target: Path) -> None:
+    """The one picture of README: four networks, their front by each method with bands, and the ANN; for any background."""
+    shown = [name for name in STORY if any((folder / name).glob("*.json"))]
+
+    def panels(figure: Any) -> None:
+        axes = figure.subplots(1, len(shown), squeeze=False).flatten()
+        for panel, name in zip(axes, shown, strict=True):
+            real, (found, ann) = NETWORKS[name], points(folder / name)
+            panel.axhline(real.score(ann[1::2]), color=GREY, linewidth=1, linestyle="--", label="the ANN, energy 1")
+            for i, (method, label) in enumerate(METHODS.items()):
+                own = sorted((p for p in found if p.method == method and p.t in STEPS), key=lambda p: p.energy)
+                chosen = [real.score(p.notes[::2]) for p in own]  # on every other sample; the rest is shown
+                kept = [p for k, p in enumerate(own) if chosen[k] > max(chosen[:k], default=-1)]
+                seen = [p.notes[1::2] for p in kept]
+                within = [share(sum(note[0] == 1 for note in notes), len(notes)) for notes in seen]
+                curve = Curve(
+                    label,
+                    [real.score(notes) for notes in seen],
+                    [1],
+                    intervals=[(100 * ends.low, 100 * ends.high) for ends in within],
+                )
+                add_curve(panel, curve, [p.energy for p in kept], number=i)
+            panel.set(title=f"{name}, {len(ann[1::2])} images", xlabel="energy over the ANN's", xlim=(0, 1))
+            for part in (panel.title, panel.xaxis.label, panel.yaxis.label):
+                part.set_color(GREY)
+            panel.tick_params(colors=GREY)
+            for edge in panel.spines.values():
+                edge.set_color(GREY)
+        axes[0].set_ylabel("% right")
+        figure.patch.set_alpha(0)
+        for panel in axes:
+            panel.patch.set_alpha(0)
+        legend = axes[-1].legend(loc="lower right", framealpha=0)
+        for text in legend.get_texts():
+            text.set_color(GREY)
+
+    write_figure(target, panels, size=(3.1 * len(shown), 2.7))
 
 
 def draw(folder: Path, names: Sequence[str], target: Path) -> None:

@@ -108,7 +108,8 @@ def test_the_page_has_three_costs_and_every_point(tmp_path) -> None:
     words = measured(tmp_path, {}, "ResNet-20")
     assert main([*words[1:], "--page", str(tmp_path)]) == 0
     lines = (tmp_path / "results.md").read_text().splitlines()
-    assert (tmp_path / "fronts.svg").stat().st_size > 1000
+    for picture in ("fronts.svg", "story.svg"):
+        assert (tmp_path / picture).stat().st_size > 1000
     assert "| ResNet-20 | 0.200 | 0.400 | 0.200 | 0.400 | 0.200 | 0.400 |" in lines
     assert sum(line.startswith("| dcgs T=") for line in lines) == 3  # 1, 2 and 4; the third step is not shown
     assert any(line.startswith("| ours T=1 | 1 | 0.200 | 0.200 | 0.200 | 90.00 |") for line in lines)
