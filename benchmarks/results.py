@@ -159,7 +159,7 @@ def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
 
 
 def draw_story(folder: Path, target: Path) -> None:
-    """The one picture of README: four networks, their front by each method with bands, and the ANN; for any background."""
+    """The picture of README: four networks, each method's front with bands, and the ANN; for any background."""
     shown = [name for name in STORY if any((folder / name).glob("*.json"))]
 
     def panels(figure: Any) -> None:
