@@ -8,7 +8,7 @@ import random
 import re
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import spikecast
 from benchmarks.fuzz import values
 from benchmarks.fuzz.calls import KEYWORDS, VALID
 from benchmarks.fuzz.edits import bases, damaged, edited
-from benchmarks.fuzz.worker import came_of, is_out_of_memory, said
+from benchmarks.fuzz.worker import MEMORY, came_of, is_out_of_memory, said
 from benchmarks.fuzz.written import file_of, signed
 from spikecast.errors import ArtifactError, SpikecastError
 from spikecast.graph.calls import TENSOR
@@ -29,6 +29,7 @@ from spikecast.graph.structure import unflatten
 from spikecast.storage.ops import schema_of
 
 Case = dict[str, Any]
+LOAD = partial(spikecast.load, max_memory=MEMORY // 2)  # the bound is for each op and what is held beside it
 _TENSOR = re.compile(r"[fdhibu]\d+")
 GROWTH = ["cat", "mul", "pow", "full", "expand", "repeat", "matmul", "einsum", "add", "stack", "outer", "pad"]
 
@@ -94,7 +95,7 @@ def warm_up() -> None:
             assert not attempt(path)
 
 
-def attempt(path: Path, load: Callable[[Path], spikecast.SpikingNetwork] = spikecast.load) -> bool:
+def attempt(path: Path, load: Callable[..., spikecast.SpikingNetwork] = LOAD) -> bool:
     """Load a file and run it twice, on numbers that the file does not choose; whether it was refused."""
     try:
         network = load(path)

@@ -128,7 +128,7 @@ def _work(attempt: Attempt, seeds: range, board: Board, notes: int) -> None:
         limit = int(start + SECONDS + COMPILING) + 2
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
         peak = _peak()
-        what, compiling = "", TimingListener()
+        what, compiling = "", TimingListener()  # type: ignore[no-untyped-call]
         try:
             with install_listener("numba:compile", compiling):
                 board[REFUSED if attempt(seed) else FINE] += 1
