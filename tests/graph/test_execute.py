@@ -12,11 +12,13 @@ from torch.nn import functional as F
 
 from spikecast import Config, convert
 from spikecast.conversion.planning import plan
+from spikecast.errors import ModelError
 from spikecast.graph.capture.clean import clean
 from spikecast.graph.capture.export import capture
 from spikecast.graph.capture.simplify import simplify
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.execute.run import Execution
+from spikecast.network.chunks import _comfortable
 from tests.nets import encoder
 
 QUICK = Config(num_steps=5, num_levels=4, burst=1, thresholds="quantile")
@@ -232,6 +234,23 @@ def test_unfold_and_refold() -> None:
     folded = execution.refold(name, steps)
     assert torch.equal(folded, torch.cat(list(steps), 1))  # step by step along the batch axis, the second
     assert torch.equal(execution.unfold(name, folded, 5), steps)
+
+
+def test_a_value_without_a_batch_cannot_hold_steps() -> None:
+    """As a file may have it, with a neuron on a constant."""
+    snn = convert(nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval(), [torch.randn(2, 3)])
+    execution = snn.execution(snn.plan.program)
+    for change in (
+        lambda: execution.unfold("w", torch.zeros(4, 3), 2),
+        lambda: execution.refold("w", torch.zeros(2, 3)),
+    ):
+        with pytest.raises(ModelError, match="value 'w' has no batch axis to hold time-steps"):
+            change()
+
+
+def test_samples_without_entries() -> None:
+    snn = convert(nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval(), [torch.randn(2, 3)])
+    assert _comfortable(snn.plan.program, [torch.zeros(2, 0)], 4) >= 4
 
 
 def test_deepcopy_is_a_network_of_its_own(networks) -> None:

@@ -24,6 +24,7 @@ EXTRAS = {
     "demo": ("scikit-learn",),
     "nir": ("h5py", "nir"),
     "transformers": ("transformers",),
+    "hub": ("huggingface-hub",),
     "onnx": ("onnx", "onnxscript"),
 }
 USES = {
@@ -32,6 +33,7 @@ USES = {
     "demo": "spikecast demo, and demo:digits",
     "nir": "spikecast export",
     "transformers": "hf:",
+    "hub": "hub://",
     "onnx": "onnx:FILE, and spikecast export --out FILE.onnx",
 }
 

@@ -205,7 +205,9 @@ def _convolution(given: Given) -> Extent:
 
     settings = zip(size, kernel, *map(setting, ("padding", "stride", "dilation"), (0, 1, 1)), strict=False)
     if turned:
+        more = setting("output_padding", 0)
         out = [max((n - 1) * s - 2 * p + d * (k - 1), 0) + s + 1 for n, k, p, s, d in settings]
+        out = [size + max(extra, 0) for size, extra in zip(out, more, strict=False)]
     elif isinstance(given.get("padding"), str):
         out = list(size)
     else:

@@ -97,10 +97,9 @@ def _comfortable(program: Program, tensors: Sequence[Tensor], total: int) -> int
     metas = [n.meta for n in program.nodes if isinstance(n.meta, Meta) and n.meta.batch_axis is not None]
     bytes_each = [math.prod(m.shape) // max(m.shape[m.batch_axis or 0], 1) * m.dtype.itemsize for m in metas]
     seen = max((math.prod(i.meta.shape[1:]) for i in program.inputs), default=1)
-    growth = max(t[0].numel() if t.dim() and len(t) else 1 for t in tensors) / max(
-        seen, 1
-    )  # images larger than captured
-    return max(total, min(MAX_BATCH, int(LARGEST // (max(bytes_each, default=1) * growth))))
+    now = max(t[0].numel() if t.dim() and len(t) else 1 for t in tensors)
+    growth = now / max(seen, 1)  # images larger than captured
+    return max(total, min(MAX_BATCH, int(LARGEST // max(max(bytes_each, default=1) * growth, 1))))
 
 
 def _compiled(network: SpikingNetwork, program: Program, tensors: Sequence[Tensor], total: int, size: int) -> list[Any]:

@@ -134,18 +134,21 @@ class Execution:
         """The steps of a moving value in front: [fold, ...]."""
         if fold == 1:
             return value.unsqueeze(0)
-        if name not in self.axes:
-            raise ModelError(f"value {name!r} has no batch axis to hold time-steps; run step by step")
-        axis, outer = self.axes[name], self.outer.get(name, 1)
+        axis, outer = self._axis(name), self.outer.get(name, 1)
         steps = torch.unflatten(value, axis, (outer, fold, -1)).movedim(axis + 1, 0)
         return steps.flatten(axis + 1, axis + 2)
+
+    def _axis(self, name: str) -> int:
+        if name not in self.axes:
+            raise ModelError(f"value {name!r} has no batch axis to hold time-steps; run step by step")
+        return self.axes[name]
 
     def refold(self, name: str, steps: Tensor) -> Tensor:
         """The inverse of `unfold`."""
         fold = steps.shape[0]
         if fold == 1:
             return steps.squeeze(0)
-        axis, outer = self.axes[name], self.outer.get(name, 1)
+        axis, outer = self._axis(name), self.outer.get(name, 1)
         return torch.unflatten(steps, axis + 1, (outer, -1)).movedim(0, axis + 1).flatten(axis, axis + 2)
 
     def _fire(self, node: Node, env: dict[str, Any], observer: Observer) -> None:
