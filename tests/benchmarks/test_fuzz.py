@@ -14,8 +14,18 @@ import pytest
 from benchmarks.fuzz import artifacts, worker
 from benchmarks.fuzz.kinds import KINDS
 from benchmarks.fuzz.worker import Finding
+from spikecast.hardware.events import files as event_files
+from spikecast.hardware.nir import file as nir_files
+from spikecast.storage.child import read_hdf5
 
 FOUND: list[dict[str, Any]] = json.loads((Path(__file__).parent / "found.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def own_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fuzzer reads HDF5 in a quicker way; other tests must not."""
+    for module in (event_files, nir_files):
+        monkeypatch.setattr(module, "read_hdf5", read_hdf5)
 
 
 def findings(attempt: Callable[[int], bool], seeds: range) -> list[Finding]:

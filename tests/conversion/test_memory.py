@@ -44,4 +44,4 @@ def test_nothing_is_kept(tmp_path: Path) -> None:
 
     theirs, ours = kept(exported), kept(whole)
     assert not [name for name in ours if name.startswith("spikecast.")]
-    assert (ours - theirs).total() <= 20 * TIMES, ours - theirs
+    assert (ours - theirs).total() <= 40 * TIMES, ours - theirs  # torch keeps where a size came from: some 20

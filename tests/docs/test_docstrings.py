@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import spikecast
 from spikecast import paper
 from spikecast.experiments import compare, sweep
+from spikecast.graph.roles import ROLES, SAVABLE
 from spikecast.network import base
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
@@ -66,6 +68,17 @@ def test_arguments_are_said(name: str) -> None:
     assert "Example:\n" in text
 
 
+@pytest.fixture
+def nothing_taught() -> Iterator[None]:
+    """An example of register_op teaches an op; other tests must not know of it."""
+    roles, savable = dict(ROLES), set(SAVABLE)
+    yield
+    ROLES.clear()
+    ROLES.update(roles)
+    SAVABLE.intersection_update(savable)
+
+
+@pytest.mark.usefixtures("nothing_taught")
 @pytest.mark.parametrize("name", sorted(NAMES) + METHODS)
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -74,8 +74,8 @@ def at_once(tasks: list[Callable[[], Any]]) -> list[Any]:
         return [future.result() for future in [pool.submit(task) for task in tasks]]
 
 
-def converted(seed: int) -> tuple[Tensor, ...]:
-    snn = spikecast.convert(Odd(seed), [X], QUICK)
+def converted(model: nn.Module) -> tuple[Tensor, ...]:
+    snn = spikecast.convert(model, [X], QUICK)
     return snn.run(X), *snn.thresholds.values()
 
 
@@ -83,17 +83,18 @@ def converted(seed: int) -> tuple[Tensor, ...]:
 def test_converts_recaptures_and_runs_at_once() -> None:
     serial = spikecast.convert(Odd(9), [X], QUICK)
     new, old, called = [serial.run(x) for x in NEW], serial.run(X), serial(X)
-    models = [converted(seed) for seed in range(4)]
+    models = [Odd(seed) for seed in range(4)]  # here: threads share one source of random weights
+    alone = [converted(model) for model in models]
     snn = spikecast.convert(Odd(9), [X], QUICK)
 
     def repeated(call: Callable[[Tensor], Tensor], expected: Tensor) -> bool:
         return all(torch.equal(call(X), expected) for _ in range(10))
 
-    tasks: list[Callable[[], Any]] = [partial(converted, seed) for seed in range(4)]
+    tasks: list[Callable[[], Any]] = [partial(converted, model) for model in models]
     tasks += [partial(snn.run, x) for x in NEW]
     tasks += [partial(repeated, snn.run, old)] * 4 + [partial(repeated, snn, called)] * 4
     found = at_once(tasks)
-    for one, other in zip(found[:4], models, strict=True):
+    for one, other in zip(found[:4], alone, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(found[4:12], new, strict=True))
     assert all(found[12:])
@@ -103,8 +104,9 @@ def test_converts_recaptures_and_runs_at_once() -> None:
 @pytest.mark.usefixtures("unmoved")
 def test_a_network_by_region_in_many_threads_beside_a_convert() -> None:
     snn = spikecast.convert(Odd(9), [X], QUICK, regions=["a", "b"])
-    expected, alone = snn.run(X), converted(0)
-    found = at_once([*[partial(snn.run, X)] * 6, *[partial(converted, 0)] * 2])
+    model = Odd(0)
+    expected, alone = snn.run(X), converted(model)
+    found = at_once([*[partial(snn.run, X)] * 6, *[partial(converted, model)] * 2])
     assert all(torch.equal(answer, expected) for answer in found[:6])
     assert all(torch.equal(a, b) for one in found[6:] for a, b in zip(one, alone, strict=True))
 

@@ -84,7 +84,7 @@ def test_metadata(unpacked: Path) -> None:
     assert said["Description-Content-Type"] == "text/markdown"
     assert "Typing :: Typed" in said.get_all("Classifier", [])
     assert {line.split(",")[0] for line in said.get_all("Project-URL", [])} >= {"Homepage", "Issues", "Changelog"}
-    extras = {"vision", "report", "demo", "nir", "onnx", "transformers", "dev"}
+    extras = {"vision", "report", "demo", "nir", "onnx", "transformers", "hub", "dev"}
     assert set(said.get_all("Provides-Extra", [])) == extras
     assert (info / "licenses" / "LICENSE").is_file()
     assert "spikecast = spikecast.cli:main" in (info / "entry_points.txt").read_text()

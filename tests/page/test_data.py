@@ -259,7 +259,7 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     assert write_whole(target, "old") == target
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        with pytest.raises(SpikecastError, match="No space left on device; give another place"):
+        with pytest.raises(SpikecastError, match="No space left on device; nothing was changed"):
             write_whole(target, "half")
     assert target.read_text() == "old"
     assert [p.name for p in target.parent.iterdir()] == ["page.html"]

@@ -145,8 +145,8 @@ def _folded(
         steps = min(fold, total - first)
         outputs = execution.advance(states, steps)
         passes.append([unfolded(execution, o, v, steps) for o, v in zip(program.outputs, outputs, strict=True)])
-        if program.limits is not None:
-            program.limits.check_answers(passes[0], -(-total // fold))
+        if execution.limits is not None:
+            execution.limits.check_answers(passes[0], -(-total // fold))
     leaves = [in_time(list(parts)) for parts in zip(*passes, strict=True)]
     return Chunk(leaves, [batch_place(execution, out) for out in program.outputs], states.peak, states.nbytes)
 
@@ -162,6 +162,6 @@ def _one_by_one(
     for t in range(1, total + 1):
         states.t = t
         answers.append(execution.advance(states))
-        if program.limits is not None:
-            program.limits.check_answers(answers[0], total)
+        if execution.limits is not None:
+            execution.limits.check_answers(answers[0], total)
     return [stacked([a[i] for a in answers]) for i in range(len(program.outputs))]

@@ -20,6 +20,7 @@ from spikecast.graph.execute.schedule import IN_PLACE, keeps_form
 from spikecast.graph.execute.watch import Watch, refusal
 from spikecast.graph.program import NEURON, SIZE, Node, Program, replace_refs, resolve
 from spikecast.graph.turns import computing
+from spikecast.theory.modes import is_exporting
 
 _RESHAPES = {"aten.reshape", "aten.flatten", "aten.unflatten"}
 
@@ -47,7 +48,7 @@ class Execution:
         self.batch = 0
         self.fold = 1
         self.device = torch.device("cpu")
-        self.limits = program.limits if watched else None
+        self.limits = program.limits if watched and not is_exporting() else None  # a trace has no sizes to weigh
         self.shapes: tuple[torch.Size, ...] = ()  # of the inputs
         self.watch: Watch | None = None  # of the pass at hand, where it needs one
 

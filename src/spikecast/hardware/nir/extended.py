@@ -128,7 +128,7 @@ def _tensors(index: list[Place], tree: Mapping[str, Any], layouts: Mapping[str, 
             value = flat.view(dtype) if flat.numel() else torch.empty(0, dtype=dtype)  # nothing has no stride to view
         if value.numel() != int(np.prod(entry.shape, dtype=np.float64)):
             raise ArtifactError(f"the tensor {short(key)} has another size than its shape")
-        tensors[key] = value.reshape(entry.shape)
+        tensors[key] = value.reshape(entry.shape).clone()  # NumPy's own lies at odd addresses, which cost the last bits
     return tensors
 
 
