@@ -169,6 +169,8 @@ def draw_story(folder: Path, target: Path) -> None:
             panel.axhline(real.score(ann[1::2]), color=GREY, linewidth=1, linestyle="--", label="the ANN, energy 1")
             for i, (method, label) in enumerate(METHODS.items()):
                 own = sorted((p for p in found if p.method == method and p.t in STEPS), key=lambda p: p.energy)
+                if not own:  # not measured yet
+                    continue
                 chosen = [real.score(p.notes[::2]) for p in own]  # on every other sample; the rest is shown
                 kept = [p for k, p in enumerate(own) if chosen[k] > max(chosen[:k], default=-1)]
                 seen = [p.notes[1::2] for p in kept]
