@@ -6,14 +6,14 @@ What is not in the table makes no more than its tensors broadcast to. Tables are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from spikecast.graph.program import Node, resolve
+from spikecast.graph.program import Node, inside, resolve
 
 Given = Mapping[str, Any]  # the arguments of a call, by name
 _PACKED = (torch.float32, torch.float16, torch.bfloat16)  # other types are convolved by way of im2col
@@ -36,18 +36,9 @@ def _names(target: str) -> tuple[str, ...]:
     return tuple(a.name for a in resolve(target)._schema.arguments)  # type: ignore[attr-defined]
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors of nested arguments."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
-
-
 def extent(node: Node, given: Given) -> Extent:
     """How large an op can become."""
-    read = sum(t.numel() for t in tensors_in(list(given.values())))
+    read = sum(t.numel() for t in inside(list(given.values()), Tensor))
     name = node.op.removeprefix("aten.")
     if name in _PRODUCTS:
         made = _PRODUCTS[name](given)
@@ -58,7 +49,7 @@ def extent(node: Node, given: Given) -> Extent:
 
 def _broadcast(given: Given) -> int:
     # An axis may be one longer than that of the input: where a pool looks past the border.
-    return _together([t.shape for t in tensors_in(list(given.values()))], int("kernel_size" in given))
+    return _together([t.shape for t in inside(list(given.values()), Tensor)], int("kernel_size" in given))
 
 
 def _together(shapes: Sequence[Sequence[int]], more: int = 0) -> int:
@@ -87,7 +78,7 @@ def _expanded(given: Given) -> int:
 
 
 def _joined(given: Given) -> int:
-    return sum(t.numel() for t in tensors_in(list(given.values())))
+    return sum(t.numel() for t in inside(list(given.values()), Tensor))
 
 
 def _interleaved(given: Given) -> int:

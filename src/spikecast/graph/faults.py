@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from spikecast.graph.extent import Given, tensors_in
-from spikecast.graph.program import Meta, Node
+from spikecast.graph.extent import Given
+from spikecast.graph.program import Meta, Node, inside
 
 MOST_REPEATS = 64  # of an op that is applied to its own result
 _SCALES = ("scales", "scales_d", "scales_h", "scales_w")  # of the last axes, in this order
@@ -66,7 +66,7 @@ def _grouped(node: Node, given: Given) -> str | None:
 
 def _divided(node: Node, given: Given) -> str | None:
     """Whole numbers divided by 0, and the least of them by -1, are a fault of the processor."""
-    by, tensors = given["other"], list(tensors_in(list(given.values())))
+    by, tensors = given["other"], list(inside(list(given.values()), Tensor))
     if (node.op == "aten.div" and not given.get("rounding_mode")) or isinstance(by, float):
         return None
     dtypes = [t.dtype for t in tensors] or ([node.meta.dtype] if isinstance(node.meta, Meta) else [])

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NEURON = "spikecast.neuron"  # the one op that is ours: args (input,), kwargs {"site": name}
 
 # Ops on sizes. They are Python functions, not aten ops, so each one is named here.
+Kind = TypeVar("Kind")
 SIZE_OPS: dict[str, Callable[..., Any]] = {
     "size.add": operator.add,
     "size.sub": operator.sub,
@@ -189,14 +190,19 @@ class Program:
 
 def refs(value: Any) -> Iterator[Ref]:
     """All references inside nested arguments, in order."""
-    if isinstance(value, Ref):
+    return inside(value, Ref)
+
+
+def inside(value: Any, kind: type[Kind]) -> Iterator[Kind]:
+    """Everything of a kind inside nested arguments, in order."""
+    if isinstance(value, kind):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from refs(item)
+            yield from inside(item, kind)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from refs(item)
+            yield from inside(item, kind)
 
 
 def replace_refs(value: Any, swap: Callable[[Ref], Any]) -> Any:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ModelError, first_line
-from spikecast.graph.extent import extent, named, tensors_in
+from spikecast.graph.extent import extent, named
 from spikecast.graph.faults import fault, is_by_value
-from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program
+from spikecast.graph.program import GETITEM, NEURON, Meta, Node, Program, inside
 
 MAX_MEMORY = 4 * 2**30
 MAX_WORK = 2**22  # multiplications and the like, for each number in the file and in the input
@@ -98,7 +98,7 @@ class Watch:
 
 def _itemsize(node: Node, given: Mapping[str, Any]) -> int:
     """Bytes of an entry of the result, at most: whole numbers may become long, and indices come beside values."""
-    dtypes = [t.dtype for t in tensors_in(list(given.values()))] + [
+    dtypes = [t.dtype for t in inside(list(given.values()), Tensor)] + [
         value for value in given.values() if isinstance(value, torch.dtype)
     ]
     sizes = [dtype.itemsize if dtype.is_floating_point or dtype.is_complex else 8 for dtype in dtypes]
