@@ -8,7 +8,12 @@ from torch import Tensor, nn
 
 from spikecast import Config, convert, load
 from spikecast.errors import ModelError
-from tests.nets import relative
+from spikecast.graph.capture.clean import clean
+from spikecast.graph.capture.export import capture
+from spikecast.graph.execute.observer import Neurons
+from spikecast.graph.execute.run import Execution
+from spikecast.graph.program import Node, Ref
+from tests.nets import never, relative
 
 SMALL = Config(num_steps=2, burst=1, thresholds="quantile")
 
@@ -32,7 +37,6 @@ class Bounded(nn.Module):
 def test_numbers_of_elements_grids_and_infinite_bounds(tmp_path) -> None:
     model, x = Bounded().eval(), torch.randn(3, 5, 4)
     snn = convert(model, [x], SMALL)
-    assert not any("numel" in node.target for node in snn.plan.program.nodes)
     for asked in (x, torch.randn(2, 7, 4)):
         assert relative(snn.analog(asked), model(asked).detach()) < 1e-6
     assert len(snn.plans) == 1  # any size
@@ -46,3 +50,19 @@ def test_statistics_that_are_infinite_are_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 4), norm).eval()
     with pytest.raises(ModelError, match=r"weight '1\.running_var' holds NaN or inf"):
         convert(model, [torch.randn(2, 4)], SMALL)
+
+
+def test_the_number_of_elements_becomes_a_product_of_sizes() -> None:
+    """As torch.export writes it for some models, DINOv3 among them."""
+    program = capture(nn.ReLU().eval(), (torch.randn(3, 5),))
+    (x,) = program.inputs
+    counted = Node("counted", "aten.sym_numel.default", (Ref(x.name),))
+    scaled = Node("scaled", "aten.mul.Scalar", (Ref(x.name), Ref("counted")), {}, "", x.meta)
+    made = clean(program.with_nodes([counted, scaled], tensors={}, outputs=(Ref("scaled"),)))
+    assert made.flow.captured["scaled"] == (3, 5)  # every size is known before a run
+    assert {node.target for node in made.nodes} == {"aten.sym_size.int", "size.mul", "aten.mul.Scalar"}
+    for shape in ((3, 5), (2, 7)):
+        execution = Execution(made, made.tensors)
+        execution.start([torch.ones(shape)])
+        (found,) = execution.advance(Neurons(never))
+        assert float(found[0, 0]) == shape[0] * shape[1]

@@ -77,6 +77,12 @@ def test_the_bound_is_one_and_close(target: str, args: list[Any], kwargs: dict[s
     assert bound.work >= made
 
 
+def test_what_a_turned_convolution_is_told_to_add_is_counted() -> None:
+    args = [X, torch.ones(3, 2, 3, 3), None, [2, 2], [1, 1], [2**40, 0]]
+    node = Node("n", "aten.conv_transpose2d.input", tuple(args))
+    assert extent(node, named(node, args, {})).elements > 2**40
+
+
 def test_products_are_counted() -> None:
     node = Node("n", "aten.mm.default", (torch.ones(7, 8), torch.ones(8, 9)))
     assert extent(node, named(node, node.args, {})).work == 7 * 8 * 9 + 7 * 8 + 8 * 9
