@@ -59,7 +59,6 @@ def test_the_number_of_elements_becomes_a_product_of_sizes() -> None:
     counted = Node("counted", "aten.sym_numel.default", (Ref(x.name),))
     scaled = Node("scaled", "aten.mul.Scalar", (Ref(x.name), Ref("counted")), {}, "", x.meta)
     made = clean(program.with_nodes([counted, scaled], tensors={}, outputs=(Ref("scaled"),)))
-    assert made.flow.captured["scaled"] == (3, 5)  # every size is known before a run
     assert {node.target for node in made.nodes} == {"aten.sym_size.int", "size.mul", "aten.mul.Scalar"}
     for shape in ((3, 5), (2, 7)):
         execution = Execution(made, made.tensors)
