@@ -9,7 +9,8 @@
     python -m benchmarks.fronts --page docs                results.md, fronts.svg and story.svg, for the docs
 
 Settings are calibrated on `calibration`; the budgets of ours are taken from what dcgs needs on the first half of `val`.
-All figures are of the second half. A setting that was measured is not measured again: stop it and go on as you like.
+All figures are of the second half. Records are kept in benchmarks/records. What has one is not measured again: stop it
+and go on as you like; remove records to measure anew.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from torch import nn
 
 import spikecast
 from benchmarks.claims import check
-from benchmarks.measured import OTHERS, STEPS, UNSEEN
+from benchmarks.measured import ENDING, OTHERS, RECORDS, STEPS, UNSEEN, read_record, write_record
 from benchmarks.real import NETWORKS, Note, Real
 from benchmarks.results import against, draw, draw_story, page, table, unreached
 from spikecast import Config
@@ -65,7 +66,7 @@ def config_of(setting: str, real: Real, model: nn.Module, folder: Path) -> Confi
         return preset(method, num_steps=STEPS[-1], num_levels=8 if setting == method else 4, rectifiers=rectifiers)
     if setting in BUDGETS:
         other, steps, part = BUDGETS[setting]
-        spent = json.loads((folder / f"{other}.json").read_text())["energy on the first half"][steps - 1]
+        spent = read_record(folder / f"{other}{ENDING}")["energy on the first half"][steps - 1]
         given = {"energy_budget": part * spent}
     elif setting in OURS:
         given = OURS[setting]
@@ -83,7 +84,7 @@ def measure(name: str, setting: str, folder: Path, *, unseen: bool = False, samp
     real, label = NETWORKS[name], setting + UNSEEN * unseen
     if samples is not None:
         real = replace(real, samples=samples)
-    target = folder / f"{label}.json"
+    target = folder / f"{label}{ENDING}"
     if target.is_file():
         return
     model = real.build()
@@ -108,10 +109,7 @@ def measure(name: str, setting: str, folder: Path, *, unseen: bool = False, samp
     }
     if setting in {other for other, _, _ in BUDGETS.values()}:
         found["energy on the first half"] = run(real, model, snn, "chosen on", 100)[2]["paper"]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(".part")  # a file that is there is whole
-    part.write_text(json.dumps(found), encoding="utf-8")
-    part.replace(target)
+    write_record(target, found)
 
 
 def run(
@@ -149,7 +147,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--settings", nargs="+", default=SETTINGS, help='also "ours, burst=2 num_levels=6" and the like'
     )
-    parser.add_argument("--folder", type=Path, default=Path("out/results"))
+    parser.add_argument("--folder", type=Path, default=RECORDS, help="where records are and go")
     parser.add_argument("--samples", type=int, help="more or fewer than usual; take a --folder of their own")
     parser.add_argument("--unseen", action="store_true", help="calibrate on the first half of val")
     parser.add_argument("--list", action="store_true")

@@ -1,11 +1,18 @@
-"""What benchmarks.fronts has measured, read again: points of settings, and one method beside another."""
+"""What benchmarks.fronts has measured, written down and read again: points of settings, one method beside another.
+
+A record is a JSON file, packed, of one setting of one network: what each sample said after each step, and the energy.
+Records are part of the repository, so that what README says of them can be checked without measuring for hours.
+"""
 
 from __future__ import annotations
 
 import json
+import lzma
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,6 +20,8 @@ from benchmarks.real import NETWORKS, Note, Real
 from spikecast.measure.intervals import Interval, mean, paired_bootstrap, paired_share
 from spikecast.measure.verdicts import At, Setting, Verdicts, two_sided
 
+RECORDS = Path(__file__).parent / "records"
+ENDING = ".json.xz"
 OTHERS = ("dcgs", "dcgs_published", "ecmt", "hmt")
 STEPS = (1, 2, 4, 8)
 UNSEEN = ", calibrated on val"  # other samples than all other settings have: no part of a method's front
@@ -28,6 +37,7 @@ class Point:
     slots: int
     notes: list[Note]
     energies: dict[str, float]  # over the ANN's, by each costs
+    nats: float | None = None  # the mean divergence from the ANN's probabilities, where answers are classes
 
     @property
     def energy(self) -> float:
@@ -43,18 +53,37 @@ class Point:
         return self.setting.split(",")[0]
 
 
+def write_record(target: Path, found: dict[str, Any]) -> None:
+    """One setting of a network; a file that is there is whole.
+
+    Of classes only what is counted stays for each sample, right and like the ANN; divergences become their mean.
+    """
+    if NETWORKS[found["network"]].task == "classes":
+        nats = [math.fsum(note[2] for note in notes) / len(notes) for notes in found["notes"]]
+        notes = [[[int(x) for x in note[:2]] for note in notes] for notes in found["notes"]]
+        found = {**found, "notes": notes, "nats": nats, "ann": [[int(x) for x in note[:2]] for note in found["ann"]]}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    part.write_bytes(lzma.compress(json.dumps(found, separators=(",", ":")).encode()))
+    part.replace(target)
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lzma.decompress(file.read_bytes()))
+    return found
+
+
 def points(folder: Path) -> tuple[list[Point], list[Note]]:
     """All that was measured of a network, and its ANN."""
     found, ann = [], []
-    for file in sorted(folder.glob("*.json")):
-        data = json.loads(file.read_text())
-        if not isinstance(data["energy"], dict):
-            raise SystemExit(f"{file} is of an older form, with one list of costs; measure again, in another --folder")
+    for file in sorted(folder.glob(f"*{ENDING}")):
+        data = read_record(file)
         ann = data["ann"]
-        steps = zip(data["slots"], data["notes"], zip(*data["energy"].values(), strict=True), strict=True)
+        energies = [dict(zip(data["energy"], step, strict=True)) for step in zip(*data["energy"].values(), strict=True)]
+        nats = data.get("nats", [None] * len(energies))
         found += [
-            Point(data["setting"], t, slots, notes, dict(zip(data["energy"], energies, strict=True)))
-            for t, (slots, notes, energies) in enumerate(steps, 1)
+            Point(data["setting"], t, *step)
+            for t, step in enumerate(zip(data["slots"], data["notes"], energies, nats, strict=True), 1)
         ]
     return found, ann
 

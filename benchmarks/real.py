@@ -76,8 +76,10 @@ def _masks(answers: Tensor, _reference: Tensor, truth: Tensor) -> list[Note]:
 
 
 def _boxes(answers: Tensor, _reference: Tensor, truth: Sequence[Any]) -> list[Note]:
+    """Pixels and scores to four digits, which is what records keep."""
     found = loaders().detections(answers)
-    return [[entry["id"], *boxes.flatten().tolist()] for entry, boxes in zip(truth, found, strict=True)]
+    digits = [[float(f"{x:.4g}") for x in boxes.flatten().tolist()] for boxes in found]
+    return [[entry["id"], *boxes] for entry, boxes in zip(truth, digits, strict=True)]
 
 
 def _tokens(answers: Tensor, reference: Tensor, truth: Tensor) -> list[Note]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import spikecast
-from benchmarks.measured import OTHERS, STEPS, beside, difference, gap_text, points
+from benchmarks.measured import ENDING, OTHERS, STEPS, beside, difference, gap_text, points
 from benchmarks.real import NETWORKS
 from spikecast.costs import COSTS
 from spikecast.measure.intervals import share
@@ -83,7 +83,7 @@ def table(name: str, folder: Path) -> Iterator[str]:
         same = nats = ""
         if agreement is not None:
             same = share(round(agreement * len(p.notes)), len(p.notes)).text(agreement, digits=1).replace("%", "")
-            nats = f"{sum(note[2] for note in p.notes) / len(p.notes):.4f}"
+            nats = f"{p.nats:.4f}"
         between = gap_text(gap, interval)
         score = abs(real.score(p.notes))
         energies = " | ".join(f"{p.energies[name]:.3f}" for name in COSTS)
@@ -160,7 +160,7 @@ def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
 
 def draw_story(folder: Path, target: Path) -> None:
     """The picture of README: four networks, each method's front with bands, and the ANN; for any background."""
-    shown = [name for name in STORY if any((folder / name).glob("*.json"))]
+    shown = [name for name in STORY if any((folder / name).glob(f"*{ENDING}"))]
 
     def panels(figure: Any) -> None:
         axes = figure.subplots(1, len(shown), squeeze=False).flatten()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 
 from benchmarks.claims import SENTENCE, UNTOLD, WORSE
 from benchmarks.fronts import config_of, main
+from benchmarks.measured import ENDING, points, write_record
 from benchmarks.real import Real
 from spikecast.costs import COSTS
 
@@ -27,14 +27,13 @@ TRUE = {
 def measured(folder: Path, changes: dict[str, tuple[list[float], list[float]] | None], network: str) -> list[str]:
     """Write what settings would have said, each right wherever a worse one is, and return the words that check it."""
     order = random.Random(0).sample(range(400), 400)
-    (folder / network).mkdir()
     for setting, figures in {**TRUE, **changes}.items():
         if figures is not None:
             shares, energy = figures
             notes = [[[float(i < share * 400), 1.0, 0.0] for i in order] for share in shares]
             costs = dict.fromkeys(COSTS, energy)
-            data = {"setting": setting, "slots": [1] * len(shares), "notes": notes, "ann": notes[-1], "energy": costs}
-            (folder / network / f"{setting}.json").write_text(json.dumps(data))
+            data = {"network": network, "setting": setting, "slots": [1] * len(shares), "notes": notes, "energy": costs}
+            write_record(folder / network / f"{setting}{ENDING}", {**data, "ann": notes[-1]})
     return ["--check", "--folder", str(folder), "--only", network]
 
 
@@ -116,7 +115,8 @@ def test_the_page_has_three_costs_and_every_point(tmp_path) -> None:
 
 
 def test_settings_are_understood(tmp_path, monkeypatch) -> None:
-    (tmp_path / "dcgs, n=4.json").write_text(json.dumps({"energy on the first half": [0.2, 0.3]}))
+    spent = {"network": "ESPNet", "energy on the first half": [0.2, 0.3]}
+    write_record(tmp_path / f"dcgs, n=4{ENDING}", spent)
     real = Real("", "")
     with_relu = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()).eval()
     monkeypatch.setattr(Real, "read", lambda *_: (torch.randn(8, 3), None))
@@ -125,3 +125,19 @@ def test_settings_are_understood(tmp_path, monkeypatch) -> None:
     assert (many.num_levels, many.burst, many.num_steps) == (8, 8, 8)
     assert config_of("ours, less", real, with_relu, tmp_path).energy_budget == pytest.approx(0.97 * 0.2)
     assert config_of("ours, burst=2 num_levels=6", real, with_relu, tmp_path).burst == 2
+
+
+def test_a_record_keeps_what_is_counted(tmp_path) -> None:
+    """Of classes whether each sample was right and like the ANN; of other tasks all that was noted."""
+    energy = {"paper": [0.1, 0.2], "full": [0.3, 0.5]}
+    both = {"setting": "ours", "slots": [3, 6], "energy": energy}
+    notes = [[[1.0, 0.0, 0.25], [0.0, 1.0, 0.75]], [[1.0, 1.0, 0.0], [0.0, 1.0, 0.5]]]
+    write_record(tmp_path / f"KWS/ours{ENDING}", {**both, "network": "KWS", "notes": notes, "ann": notes[1]})
+    (first, second), ann = points(tmp_path / "KWS")
+    assert (first.notes, second.notes, ann) == ([[1, 0], [0, 1]], [[1, 1], [0, 1]], [[1, 1], [0, 1]])
+    assert (first.nats, second.nats) == (0.5, 0.25)
+    assert (second.t, second.slots, second.energies) == (2, 6, {"paper": 0.2, "full": 0.5})
+    write_record(tmp_path / f"Stories/ours{ENDING}", {**both, "network": "Stories", "notes": notes, "ann": notes[1]})
+    (first, _), _ = points(tmp_path / "Stories")
+    assert (first.notes, first.nats) == (notes[0], None)
+    assert not list(tmp_path.rglob("*.part"))
