@@ -117,8 +117,8 @@ def beside(name: str, found: Iterable[Point], first: str, second: str) -> Verdic
 
 def _scaled(at: At, scale: int) -> At:
     ours, theirs = (None if x is None else scale * x for x in (at.first, at.second))
-    interval = at.interval and Interval(scale * at.interval.low, scale * at.interval.high)
-    return At(at.energy, ours, theirs, interval)
+    interval, band = (ends and Interval(scale * ends.low, scale * ends.high) for ends in (at.interval, at.band))
+    return At(at.energy, ours, theirs, interval, band)
 
 
 def gap_text(gap: float, interval: Interval) -> str:
