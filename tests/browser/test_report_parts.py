@@ -301,10 +301,12 @@ def test_words_are_not_broken(browser, report, tmp_path: Path, width: int) -> No
     long = dataclasses.replace(
         report,
         title="timm:vit_base_patch16_224.augreg2_in21k_ft_in1k",
+        command="spikecast report demo:cnn --data demo:digits --steps 8 --burst 1 --levels 2 --calibrate 256",
         classes=["aeroplane", "automobile", "grasshopper", "hippopotamus", "salamander"],
     )
     page = opened(browser, long, tmp_path, width)
     assert page.run(BROKEN) == []
+    assert all(box["height"] < 30 for box in boxes(page, ".command span"))  # one line each, hyphens or not
     assert page.run("document.documentElement.scrollWidth") == width
 
 

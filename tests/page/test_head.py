@@ -172,7 +172,7 @@ def test_samples_and_settings_stand_together(network, report) -> None:
     found = measured(report(networks=networks))
     assert (found["Measured on"], found["Thresholds from"]) == ("1,234 samples", "256 samples")
     assert found["Setting"] == (
-        "2 steps, 2 levels, auto thresholds, differential coding; one: bursts of 1; two: bursts of 7"
+        "2 steps, 2 levels, auto thresholds, differential coding; one: one spike a step; two: bursts of 7"
     )
     assert "Thresholds from" not in measured(report())  # a network may not know
     config = Config(num_steps=2, energy_budget=0.25, leak=0.125, overrides={"a": None}, seed=3).to_json()

@@ -142,7 +142,8 @@ def setting(network: NetworkData) -> list[str]:
     goals = [name for name in ("energy_budget", "fidelity") if config.get(name) is not None]
     parts = [f"{steps} step{'s' if steps > 1 else ''}"]
     if not goals:
-        parts += [f"{config['num_levels']} levels", f"bursts of {config['burst']}"]
+        parts.append(f"{config['num_levels']} level{'s' if config['num_levels'] > 1 else ''}")
+        parts.append(f"bursts of {config['burst']}" if config["burst"] > 1 else "one spike a step")
         parts.append(f"{config['thresholds']} thresholds")
     parts.append(f"{config['coding']} coding")
     usual = Config().to_json()

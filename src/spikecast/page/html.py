@@ -43,7 +43,7 @@ def page(report: ReportData) -> str:
         costs=for_costs("span", str),
         steps=step_table(report),
         words=words(),
-        command=escape(report.command),
+        command=_words(report.command),
         facts=_facts({"made": report.made.replace("T", " ").replace("+00:00", " UTC"), **report.versions}),
         configs="".join(_config(network) for network in report.networks),
     )
@@ -67,6 +67,11 @@ def _read(name: str) -> str:
 
 def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _words(command: str) -> str:
+    """A command whose lines end between its words: browsers would end them behind any hyphen."""
+    return " ".join(f"<span>{escape(word)}</span>" for word in command.split(" "))
 
 
 def _facts(facts: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 // Error and firing rate of each layer of neurons, in the order they run.
 const LAYER_PLOTS = [
-  { key: "error", title: "Error by layer", axis: "Error, %", least: 0.02, of: (layer, t) => last(layer.error, t), inner: (layer, t) => last(layer.own, t), text: "Of the estimate against the ANN’s activation. The dark part is what the layer adds itself." },
+  { key: "error", title: "Error by layer", axis: "Error, %", least: 0.02, of: (layer, t) => last(layer.error, t), inner: (layer, t) => last(layer.own, t), text: "Of the estimate against the ANN’s activation. The strong part is what the layer adds itself." },
   { key: "firing", title: "Firing rate by layer", axis: "Firing rate, %", least: 0.1, of: (layer, t) => mean(layer.firing, t), text: "Spikes of a neuron in a step, mean over the steps so far." },
 ];
 const sitesShown = () => current().layers.filter((layer) => layer.firing);
