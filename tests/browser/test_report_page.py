@@ -50,11 +50,12 @@ def names(page) -> list[str]:
 
 
 def column(page, index: int) -> list[str]:
-    return page.run(f"[...document.querySelectorAll('#layer-table tbody tr')].map((e) => e.cells[{index}].textContent)")
+    cells = "[...document.querySelectorAll('#layer-table tbody tr')].map((e) => e.cells[{}].textContent)"
+    return [said.replace("\u00a0", " ") for said in page.run(cells.format(index))]
 
 
 def text(page, selector: str) -> str:
-    return page.run(f"document.querySelector({json.dumps(selector)}).textContent")
+    return page.run(f"document.querySelector({json.dumps(selector)}).textContent").replace("\u00a0", " ")
 
 
 def number(page, selector: str) -> int:
@@ -89,7 +90,7 @@ def test_pointing_at_the_curves_reads_values(page, report) -> None:
     assert "After 6 steps" in said
     for network in report.networks:
         assert f"{network.name}{100 * network.steps['top1'][-1]:.1f} %" in said
-        assert f"{network.slots[-1]} slots, {100 * network.energy['paper']['ratio'][-1]:.0f} % energy" in said
+        assert f"{network.slots[-1]} slots, {100 * network.energy['paper']['ratio'][-1]:.1f} % energy" in said
     page.mouse("#curve-chart svg", x=0.02)
     assert "After 1 step" in text(page, "#curve-chart .tip")
     page.mouse("#curves-title")

@@ -10,6 +10,7 @@ import spikecast
 from spikecast import Config
 from spikecast.conversion import prepare
 from spikecast.errors import ConfigError
+from spikecast.network.report import Report
 
 X = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 FIRST = Config(num_steps=3, num_levels=4, burst=1)
@@ -72,3 +73,13 @@ def test_a_loaded_network_can_be_reconfigured(model, tmp_path) -> None:
 def test_neurons_stay_where_they_are(model, config) -> None:
     with pytest.raises(ConfigError, match="convert the model again"):
         spikecast.convert(model, [X], FIRST).reconfigure(config, [X])
+
+
+def test_the_report_knows_how_many_samples_thresholds_came_from(model: nn.Module) -> None:
+    snn = spikecast.convert(model, [X[:4], X[4:]], FIRST)
+    assert snn.report.calibrated == 6
+    assert snn.reconfigure(OTHERS[0], [X[:2]]).report.calibrated == 2
+    assert snn.report.calibrated == 6
+    assert Report.from_json(snn.report.to_json()) == snn.report
+    parts = spikecast.convert(model, [X[:4], X[4:]], FIRST, regions=["body"])
+    assert parts.report.calibrated == 6

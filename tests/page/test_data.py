@@ -70,6 +70,9 @@ def test_figures_are_those_of_the_measurements(report, model, snns, batches) -> 
             assert network.energy[costs] == {"ann": priced.ann, "snn": priced.snn, "ratio": priced.ratio}
         assert network.spikes_per_neuron == found.energy.spikes_per_neuron
         assert network.slots == found.slots == [3, 6, 9, 12]
+        assert network.calibrated == 11
+        assert network.advice == measure.agreement(model, snn, [batches[0][0][:4]]).explain()
+        assert network.advice
 
 
 def test_layers_add_up_and_know_their_error(report, model, snns, batches) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from PIL import Image
 
 from spikecast.errors import DataError
 from spikecast.sources import Data, open_data
-from spikecast.sources.classes import class_numbers
+from spikecast.sources.classes import class_names, class_numbers
 
 
 def test_by_order_by_number_and_by_a_file(tmp_path: Path) -> None:
@@ -60,3 +61,18 @@ def test_targets_and_names_follow(tmp_path: Path) -> None:
     ((_, targets),) = list(data)
     assert targets.tolist() == [11, 4]
     assert (data.classes[4], data.classes[11], data.classes[0], len(data.classes)) == ("4", "11", "0", 12)
+
+
+def test_wordnet_numbers_are_shown_in_words() -> None:
+    pytest.importorskip("timm")
+    names = class_names(["n01443537", "n01440764"], [1, 0], 1000)
+    assert (names[:2], len(names)) == (["tench", "goldfish"], 1000)
+    assert names[281] == "tabby"  # a class without a folder has a name too
+    assert class_names(["n01443537", "n01440764"], [0, 1], 2) == ["goldfish", "tench"]
+    assert class_names(["cat", "dog"], [2, 0], 3) == ["dog", "1", "cat"]
+    assert class_names(["n01443537", "cat"], [0, 1], 2) == ["n01443537", "cat"]
+
+
+def test_words_are_left_out_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm.data.imagenet_info", None)
+    assert class_names(["n01443537", "n01440764"], [0, 1], 2) == ["n01443537", "n01440764"]

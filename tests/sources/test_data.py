@@ -148,6 +148,16 @@ def test_cifar(kind: str, labels: int, tmp_path: Path) -> None:
     ((images, found),) = open_data(f"{kind}:{tmp_path}", prepare)
     assert found.tolist() == [0, 1, 2, 3, 4]
     assert torch.equal((images * 255).round().byte(), rows[:, labels:].reshape(-1, 3, 32, 32))
+    opened = open_data(f"{kind}:{tmp_path}", prepare)
+    assert isinstance(opened, Data)
+    assert opened.classes == []
+    names = [f"kind_{i}" for i in range(10 if labels == 1 else 100)]
+    listed = path.parent / ("batches.meta.txt" if labels == 1 else "fine_label_names.txt")
+    for said, known in (("\n".join(names) + "\n\n", names), ("a\nb\n", [])):  # as published; of something else
+        listed.write_text(said)
+        opened = open_data(f"{kind}:{tmp_path}", prepare)
+        assert isinstance(opened, Data)
+        assert opened.classes == known
     path.write_bytes(rows.numpy().tobytes()[:-1])
     with pytest.raises(DataError, match="not a multiple"):
         open_data(f"{kind}:{tmp_path}", prepare)

@@ -67,6 +67,16 @@ def test_images_are_made_ready_as_the_folder_says(tmp_path: Path) -> None:
     assert (p.size, p.crop, p.squash, p.mean, p.std) == (32, 0.8, False, (0.0,) * 3, (1.0,) * 3)
 
 
+def test_names_of_classes_are_those_of_the_folder(tmp_path: Path) -> None:
+    names = {0: "cat", 1: "dog", 2: "eel"}
+    config = tr.ViTConfig(
+        **VISION, image_size=32, patch_size=8, id2label=names, label2id={n: i for i, n in names.items()}
+    )
+    tr.ViTForImageClassification(config).save_pretrained(tmp_path)
+    assert open_model(f"hf:{tmp_path}").classes == ("cat", "dog", "eel")
+    assert open_model(changed(tmp_path, id2label={"0": "cat", "1": "dog", "7": "eel"})).classes == ()
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [

@@ -22,6 +22,18 @@ def test_torchvision() -> None:
     assert (p.size, round(p.size / p.crop), p.interpolation) == (224, 256, "bilinear")
 
 
+def test_classes_have_the_names_that_a_publisher_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are not fetched here: what asks for the publisher's own gets the same model with random ones."""
+    torchvision, made = pytest.importorskip("torchvision"), pytest.importorskip("timm").create_model
+    build = torchvision.models.get_model
+    monkeypatch.setattr("torchvision.models.get_model", lambda name, *, weights, **rest: build(name, **rest))
+    monkeypatch.setattr("timm.create_model", lambda name, *, pretrained, **rest: made(name, **rest))
+    for spec in ("torchvision:resnet18", "timm:resnet18"):
+        assert open_model(spec, pretrained=True).classes[:2] == ("tench", "goldfish")
+        assert open_model(spec, pretrained=True, options={"num_classes": 7}).classes == ()
+        assert open_model(spec).classes == ()  # random weights know no classes
+
+
 def test_timm_brings_its_own_preparation() -> None:
     found = open_model("timm:vit_tiny_patch16_224", options={"depth": 1})
     assert found.preparation.size == 224

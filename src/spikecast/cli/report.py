@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,9 +78,16 @@ def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:
         job.counted("measuring"),
         title=title,
         task=job.task,
-        classes=None if data is None else list(data.classes),
+        classes=class_names([] if data is None else data.classes, job.source.classes),
         to_pixels=None if data is None else lambda x: pixels(x, prepared),
     )
+
+
+def class_names(of_data: Sequence[str], of_model: Sequence[str]) -> list[str]:
+    """Names of the classes: those of the data, and those of the model where the data has none but numbers."""
+    own = [name if name != str(i) else "" for i, name in enumerate(of_data)]
+    known = list(of_model) if not own or len(of_model) == len(own) else [str(i) for i in range(len(own))]
+    return [name or known[i] for i, name in enumerate(own)] if own else known
 
 
 def pixels(image: Tensor, prepared: Preparation) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Iterable, Sequence
@@ -171,11 +172,15 @@ def calibrate(network: Network, bound: Iterable[Call], binder: Binder) -> None:
     calibration = Calibration(network.sites, network.config)
     few = _First(network.batch_axis, SAMPLES)
     others = _First(network.batch_axis, MEASURED * network.config.has_goal, after=SAMPLES)
+    seen = 0
     for call, is_ours in shared_out(bound, calibration):
         if is_ours:
             network.analog_with(call, calibration)
         few.add(call)
         others.add(call)
+        seen += samples_in(call, network.batch_axis)
+    for part in network.networks.values():
+        part.report = dataclasses.replace(part.report, calibrated=seen)
     thresholds = calibration.thresholds()
     network.set_thresholds(thresholds)
     if network.config.has_goal:

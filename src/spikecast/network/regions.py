@@ -130,7 +130,8 @@ class RegionNetwork(Network):
         ]
         rows = tuple(row for r in reports.values() for row in r.rows)
         prices = {site: price for r in reports.values() for site, price in r.prices.items()}
-        return Report(rows, sum(r.num_sites for r in reports.values()), False, tuple(notes), prices)
+        calibrated = next((r.calibrated for r in reports.values()), None)
+        return Report(rows, sum(r.num_sites for r in reports.values()), False, tuple(notes), prices, calibrated)
 
     def add_note(self, note: str) -> None:
         self.notes.append(note)

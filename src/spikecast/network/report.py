@@ -42,6 +42,7 @@ class Report:
 
     `prices` are picojoules that one spike of each site costs its receivers, at the paper's costs, in the mean over its
     neurons; in a product of activations the partner is taken to send one spike, and an averaged spike counts as one.
+    `calibrated` is the number of samples that the thresholds were found from, None before that.
     """
 
     rows: tuple[Row, ...]
@@ -49,6 +50,7 @@ class Report:
     foldable: bool = True
     notes: tuple[str, ...] = ()
     prices: dict[str, float] = field(default_factory=dict)
+    calibrated: int | None = None
 
     @property
     def total_macs(self) -> int:
@@ -80,6 +82,7 @@ class Report:
             "foldable": self.foldable,
             "notes": list(self.notes),
             "prices": dict(self.prices),
+            "calibrated": self.calibrated,
             "rows": [asdict(row) for row in self.rows],
         }
 
@@ -87,7 +90,8 @@ class Report:
     def from_json(cls, data: dict[str, Any]) -> Report:
         """The report again from `to_json`."""
         rows = tuple(Row(**row) for row in data["rows"])
-        return cls(rows, data["num_sites"], data["foldable"], tuple(data["notes"]), dict(data["prices"]))
+        known = (data["num_sites"], data["foldable"], tuple(data["notes"]), dict(data["prices"]), data["calibrated"])
+        return cls(rows, *known)
 
     def summary(self) -> str:
         """One line."""

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import platform
-import shlex
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy
-import torch
 from torch import nn
 
-from spikecast._version import __version__
 from spikecast.batches import Call, InputFunction, first_samples, one_sample, samples_in
 from spikecast.costs import COSTS
 from spikecast.errors import DataError
@@ -27,6 +21,7 @@ from spikecast.page.data import NetworkData, ReportData, Sample
 from spikecast.page.drawing import drawing
 from spikecast.page.layers import layers
 from spikecast.page.picture import ToPixels, picture
+from spikecast.page.provenance import own_command, versions
 from spikecast.page.traces import traces
 from spikecast.page.watch import Disagreements, Watched
 
@@ -104,9 +99,9 @@ def build(
         networks=[job.result(found, model, first, traced) for job, found in zip(jobs, evaluated, strict=True)],
         traced=_samples(first, axis, jobs[0].shown, traced, to_pixels),
         classes=[str(name) for name in classes or ()],
-        command=shlex.join(sys.argv) if command is None else command,
+        command=own_command() if command is None else command,
         made=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        versions=_versions(),
+        versions=versions(),
     )
 
 
@@ -166,6 +161,8 @@ class _Job:
             layers=layers(self.snn, found.energy, compared),
             examples=self.disagreements.examples,
             disagree=None if self.watched is None else self.disagreements.disagree,
+            calibrated=report.calibrated,
+            advice=[] if compared is None else compared.explain(),
             notes=list(report.notes),
             **seen,
         )
@@ -179,13 +176,3 @@ def _samples(
         label, ann = shown[i] if i < len(shown) else (None, None)
         found.append(Sample(i, picture(one_sample(call, i, axis), to_pixels), label, ann))
     return found
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "spikecast": __version__,
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "Python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-    }

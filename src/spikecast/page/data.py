@@ -100,7 +100,8 @@ class NetworkData:
     `slots` are pulse slots up to each step: bursts take time.
     `intervals` are 95 % after each step, by metric and of "agreement"; `less_ann` is of the report's metric less the
     ANN's, after each step. The ratio and the share of products that are fed by spikes are None where an op has products
-    that nobody counts.
+    that nobody counts. `calibrated` is the number of samples that thresholds were found from, where it is known, and
+    `advice` says which layers lose most and what would help them.
     """
 
     name: str
@@ -119,6 +120,8 @@ class NetworkData:
     traces: list[Trace]
     examples: list[Example]
     disagree: int | None
+    calibrated: int | None = None
+    advice: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 

@@ -24,7 +24,7 @@ def class_numbers(names: Sequence[str], outputs: int, class_map: Path | None = N
         known = {name: int(name) for name in names}
     elif len(names) == outputs:
         known = {name: i for i, name in enumerate(names)}
-    elif outputs == 1000 and all(re.fullmatch(r"n\d{8}", name) for name in names):
+    elif outputs == 1000 and _are_wordnet(names):
         known = {name: i for i, name in enumerate(_wordnet())}
     if known is None:
         raise DataError(
@@ -41,6 +41,30 @@ def class_numbers(names: Sequence[str], outputs: int, class_map: Path | None = N
             "classes are numbered from 0"
         )
     return [known[name] for name in names]
+
+
+def class_names(folders: Sequence[str], numbers: Sequence[int], outputs: int) -> list[str]:
+    """A name for each output: that of its folder, else its number. WordNet numbers become the words of ImageNet."""
+    said = imagenet_words() if _are_wordnet(folders) else []
+    words = dict(zip(_wordnet(), said, strict=True)) if said else {}
+    names = said if outputs == len(said) else [str(i) for i in range(outputs)]
+    for number, folder in zip(numbers, folders, strict=True):
+        names[number] = words.get(folder, folder)
+    return names
+
+
+def imagenet_words() -> list[str]:
+    """What ImageNet's classes are called, in their order; none where timm, which knows them, is not installed."""
+    try:
+        from timm.data.imagenet_info import ImageNetInfo
+    except ImportError:
+        return []
+    known: Any = ImageNetInfo("imagenet-1k")
+    return [str(words).partition(",")[0] for words in known.label_descriptions()]
+
+
+def _are_wordnet(names: Sequence[str]) -> bool:
+    return bool(names) and all(re.fullmatch(r"n\d{8}", name) for name in names)
 
 
 def _read(path: Path) -> dict[str, int]:

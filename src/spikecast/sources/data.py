@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError, first_line
-from spikecast.sources.classes import class_numbers
+from spikecast.sources.classes import class_names, class_numbers
 from spikecast.sources.digits import digits
 from spikecast.sources.documents import inside, read_json
 from spikecast.sources.images import Preparation, read_classes, read_pixels
@@ -100,10 +100,7 @@ class Data:
     def for_outputs(self, outputs: int, class_map: Path | None = None) -> Data:
         """The same with targets that are classes of a model with so many outputs."""
         numbers = class_numbers(self.classes, outputs, class_map)
-        names = [str(i) for i in range(outputs)]
-        for number, name in zip(numbers, self.classes, strict=True):
-            names[number] = name
-        return replace(self, numbers=numbers, classes=names)
+        return replace(self, numbers=numbers, classes=class_names(self.classes, numbers, outputs))
 
 
 def open_data(
@@ -207,7 +204,9 @@ def cifar(folder: Path, prepare: Preparation, split: str, *, classes: int) -> So
             raise DataError(f"{path} has a label above {classes - 1}; it is not CIFAR-{classes}")
         pairs = zip(table[:, labels:].reshape(-1, 3, 32, 32), table[:, labels - 1].tolist(), strict=True)
         rows += [Entry(prepare, *pair) for pair in pairs]
-    return "classification", rows, []
+    named = root / ("batches.meta.txt" if classes == 10 else "fine_label_names.txt")
+    names = named.read_text(encoding="utf-8", errors="replace").split() if named.is_file() else []
+    return "classification", rows, names if len(names) == classes else []
 
 
 def coco(folder: Path, prepare: Preparation, split: str) -> Source:

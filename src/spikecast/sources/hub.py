@@ -19,12 +19,16 @@ INTERPOLATIONS = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 
 
 class Found(NamedTuple):
-    """A model with its weights, how its images are made ready, its task, and a call that it takes, if it reads text."""
+    """A model with its weights, how its images are made ready, its task, and a call that it takes, if it reads text.
+
+    `classes` are the names of its outputs, where it has some of its own.
+    """
 
     model: nn.Module
     preparation: Preparation
     task: str
     example: tuple[Tensor, ...] | None
+    classes: tuple[str, ...] = ()
 
 
 def open_hub(name: str, *, pretrained: bool) -> Found:
@@ -61,7 +65,14 @@ def open_hub(name: str, *, pretrained: bool) -> Found:
         few = ", ".join(sorted(said["missing_keys"])[:2])
         raise ModelError(f"hf:{name} lacks weights of {cls.__name__}, {few} among them; they would be random")
     task = next((task for end, task in TASKS.items() if cls.__name__.endswith(end)), "classification")
-    return Found(model, preparation, task, _example(model))
+    return Found(model, preparation, task, _example(model), _classes(raw))
+
+
+def _classes(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names in a configuration; none where they are not one for each number from 0 on."""
+    known = raw.get("id2label")
+    names = {str(key): str(name) for key, name in known.items()} if isinstance(known, Mapping) else {}
+    return tuple(names[str(i)] for i in range(len(names))) if set(names) == set(map(str, range(len(names)))) else ()
 
 
 def _check_folder(folder: Path) -> None:

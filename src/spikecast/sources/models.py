@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError, first_line
+from spikecast.sources.classes import imagenet_words
 from spikecast.sources.demo import SIZE, demo_network
 from spikecast.sources.hub import open_hub
 from spikecast.sources.images import Preparation
@@ -35,7 +36,8 @@ class Loaded:
     """A model in eval mode, how its images are made ready, its task, and the parts to convert (None: all of it).
 
     `is_random` says that its weights were drawn and never learnt; `example` is a call that a program was saved with;
-    `takes_images` is False where its inputs are made by others, so that nothing is known of how.
+    `takes_images` is False where its inputs are made by others, so that nothing is known of how; `classes` are the
+    names of its outputs, where its publisher says them.
     """
 
     model: nn.Module
@@ -45,6 +47,7 @@ class Loaded:
     is_random: bool = False
     example: tuple[Any, ...] | None = None
     takes_images: bool = True
+    classes: tuple[str, ...] = ()
 
 
 def open_model(
@@ -142,6 +145,7 @@ def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:
 def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
     try:
         import timm
+        from timm.data import infer_imagenet_subset
         from timm.data.config import resolve_data_config
     except ImportError as error:
         raise MissingExtraError(f'model timm:{name} needs timm; pip install "spikecast[vision]"') from error
@@ -161,7 +165,8 @@ def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
         interpolation=used["interpolation"] if used["interpolation"] in ("bilinear", "bicubic") else "bilinear",
         squash=used["crop_mode"] == "squash",
     )
-    return Loaded(model, preparation, is_random=not pretrained)
+    known = pretrained and infer_imagenet_subset(model) == "imagenet-1k"
+    return Loaded(model, preparation, is_random=not pretrained, classes=tuple(imagenet_words()) if known else ())
 
 
 def _of_hub(name: str, pretrained: bool, options: dict[str, Any], *, weights: Any) -> Loaded:
@@ -169,7 +174,7 @@ def _of_hub(name: str, pretrained: bool, options: dict[str, Any], *, weights: An
         given = ", ".join([*options, *([] if weights is None else ["weights"])])
         raise ConfigError(f"model hf:{name} has its own configuration and weights; leave {given} out")
     found = open_hub(name, pretrained=pretrained)
-    return Loaded(found.model, found.preparation, found.task, example=found.example)
+    return Loaded(found.model, found.preparation, found.task, example=found.example, classes=found.classes)
 
 
 def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
@@ -191,7 +196,9 @@ def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loa
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # options that are not its own among them
         raise ModelError(f"torchvision:{name} could not be made ({first_line(error)})") from error
     regions = parts_of(model) if task == "detection" else None
-    return Loaded(model, _torchvision_preparation(weights, task), task, regions, is_random=not pretrained)
+    known = weights.meta.get("categories", ()) if pretrained and "num_classes" not in options else ()
+    preparation = _torchvision_preparation(weights, task)
+    return Loaded(model, preparation, task, regions, is_random=not pretrained, classes=tuple(known))
 
 
 def parts_of(detector: nn.Module) -> Regions:

@@ -1,15 +1,14 @@
 // The data, the state that all parts share, and small helpers. Text from the data only ever becomes text nodes.
 const report = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-const COSTS = ["paper", "honest", "full"];
-const METRICS = { top1: "Accuracy", top5: "Top-5 accuracy", miou: "Mean IoU", pixels: "Pixel accuracy", map: "mAP", map50: "mAP at 0.5", perplexity: "Perplexity", error: "Error" };
-const metricName = METRICS[report.metric] || report.metric;
+const COSTS = report.page.costs;
+const metricName = report.page.metric;
 const KINDS = {
   spiking: "spiking neurons", synapse: "fed by spikes", graded: "graded unit", analog: "analog", affine: "affine", shape: "moves or averages",
 };
 
 const listeners = [];
-const state = { network: 0, costs: "paper", hidden: new Set(), site: null, sample: 0, step: null };
+const state = { network: 0, costs: report.page.shown, hidden: new Set(), site: null, sample: 0, step: null };
 /** Change some of the state and tell the parts that depend on it. */
 function change(values) {
   Object.assign(state, values);
@@ -21,6 +20,9 @@ function follow(keys, draw) { listeners.push([keys, draw]); draw(); }
 const byId = (id) => document.getElementById(id);
 const current = () => report.networks[state.network];
 const colour = (i) => `var(--s${i % 8})`;
+// Curves that lie on each other are told apart by their lines and marks, not by colour alone.
+const DASHES = [null, "8 5", "2 4", "11 4 2 4"];
+const dash = (i) => DASHES[i % DASHES.length];
 
 function fill(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes || {})) {
@@ -36,21 +38,37 @@ function fill(node, attributes, children) {
 const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-const percent = (x, digits = 1) => `${(100 * x).toFixed(digits)} %`;
+// Numbers are rounded as numbers.py has it: one rounding for the whole page.
+const minus = (text) => text.replace(/^-/, "−");
+const share = (x) => minus((100 * x).toFixed(1));
+const percent = (x) => `${share(x)}\u00a0%`;
 function significant(x, digits = 3) {
   if (x === 0) return "0";
   const size = Math.abs(x);
-  return size >= 1e5 || size < 1e-3 ? x.toExponential(digits - 1) : String(Number(x.toPrecision(digits)));
+  return minus(size >= 1e5 || size < 1e-3 ? x.toExponential(digits - 1) : String(Number(x.toPrecision(digits))));
 }
 function si(x, unit) {
   const prefixes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"], [1e-12, "p"]];
-  if (!x) return `0 ${unit}`.trim();
-  const [size, prefix] = prefixes.find(([size]) => Math.abs(x) >= size) || prefixes[prefixes.length - 1];
-  return `${Number((x / size).toPrecision(3))} ${prefix}${unit}`.trim();
+  if (!x) return `0\u00a0${unit}`.trim();
+  const rounded = Number(x.toPrecision(3));
+  const [size, prefix] = prefixes.find(([size]) => Math.abs(rounded) >= size) || prefixes[prefixes.length - 1];
+  return `${minus(String(Number((rounded / size).toPrecision(3))))}\u00a0${prefix}${unit}`.trim();
 }
+/** A figure of the task: a share in per cent, or a number. */
+const figureText = (x, isShare) => (isShare ? percent(x) : significant(x, 4));
+/** Sentences of the library have 0.4% where the page has 0.4 %; a number and its unit stay together. */
+const spaced = (text) => text.replace(/(\d)%/g, "$1\u00a0%").replace(/(\d) ([kMGT]) /g, "$1\u00a0$2\u00a0");
 const count = (n) => n.toLocaleString("en");
 const className = (k) => (k === null ? "–" : report.classes[k] !== undefined ? report.classes[k] : String(k));
 
+/** From low to high at least so far apart, within bounds: a difference of one sample must not look like a mountain. */
+function widened(low, high, least, floor, ceiling) {
+  const more = Math.max(0, least - (high - low)) / 2;
+  let from = low - more, to = high + more;
+  if (to > ceiling) { from -= to - ceiling; to = ceiling; }
+  if (from < floor) { to += floor - from; from = floor; }
+  return [from, Math.min(to, ceiling)];
+}
 /** Round ticks from low to high, about so many. */
 function ticks(low, high, about) {
   const raw = (high - low) / Math.max(about, 1) || 1;
@@ -94,6 +112,10 @@ function costs() {
   });
   return holder;
 }
+/** What the page says at its head is written for each of the costs; one is shown. */
+function showCosts() {
+  for (const node of document.querySelectorAll("[data-costs]")) node.hidden = node.dataset.costs !== state.costs;
+}
 
 /** A picture of an op's kind: its shape says what its colour says. */
 function shapeOf(kind, r) {
@@ -127,4 +149,16 @@ function tip(box) {
 function onWidth(box, draw) {
   let width = 0;
   new ResizeObserver(() => { if (Math.round(box.clientWidth) !== width) { width = Math.round(box.clientWidth); draw(); } }).observe(box);
+}
+/** Note at which edges a box has more to scroll to. */
+function watchScroll(box) {
+  const note = () => {
+    box.toggleAttribute("data-right", box.scrollWidth - box.clientWidth - box.scrollLeft > 2);
+    box.toggleAttribute("data-below", box.scrollHeight - box.clientHeight - box.scrollTop > 2);
+  };
+  box.addEventListener("scroll", note, { passive: true });
+  const sizes = new ResizeObserver(note);
+  for (const node of [box, ...box.children]) sizes.observe(node);
+  new MutationObserver(note).observe(box, { childList: true, subtree: true });
+  note();
 }

@@ -2,7 +2,7 @@
 const curves = { y: "metric", x: "steps", at: null };
 
 const isShare = () => curves.y !== "metric" || report.how[0] === "%";
-const figure = (x) => (isShare() ? percent(x) : significant(x, 4));
+const figure = (x) => figureText(x, isShare());
 const known = (x) => Math.abs(x) < 1e300; // one sample says nothing of a number
 
 function curvePoints(network) {
@@ -19,9 +19,10 @@ function curveScale(series, width, height) {
   const reference = curves.y === "metric" ? report.ann[report.metric] : 1;
   const values = all.flatMap((p) => [p.value, p.low, p.high]).concat(reference).filter(known);
   let low = Math.min(...values), high = Math.max(...values);
-  const room = Math.max((high - low) * 0.08, isShare() ? 0.005 : Math.abs(high) * 0.005);
-  low = low < 0 ? low - room : Math.max(0, low - room);
-  high = isShare() ? Math.min(1, high + room) : high + room;
+  const room = (high - low) * 0.08;
+  // At least five points, and ten samples; of other figures a tenth of the ANN's.
+  const least = isShare() ? Math.max(0.05, 10 / report.samples) : Math.abs(reference) * 0.1 || 1;
+  [low, high] = widened(low < 0 ? low - room : Math.max(0, low - room), high + room, Math.min(least, isShare() ? 1 : Infinity), low < 0 ? -Infinity : 0, isShare() ? 1 : Infinity);
   const xs = all.map((p) => p.x);
   let first = 0, last = Math.max(...xs, 0.01) * 1.03;
   if (curves.x === "steps") [first, last] = Math.max(...xs) > 1 ? [1, Math.max(...xs)] : [0.5, 1.5]; // one step is in the middle
@@ -67,7 +68,8 @@ function drawCurves() {
   if (curves.y === "metric") {
     const y = scale.y(scale.reference);
     chart.append(s("line", { class: "ann", x1: scale.box.left, x2: width - scale.box.right, y1: y, y2: y }));
-    chart.append(s("text", { x: width - scale.box.right, y: y - 7, "text-anchor": "end" }, `ANN ${figure(scale.reference)}`));
+    const name = `ANN ${figure(scale.reference)}`, right = width - scale.box.right; // above the curves, where none can hide it
+    chart.append(s("text", { class: "strong", x: right, y: 10, "text-anchor": "end" }, name), s("line", { class: "ann", x1: right - 7 * name.length - 34, x2: right - 7 * name.length - 6, y1: 6, y2: 6 }));
   }
   for (const { i, points } of series) {
     const line = (part, of) => part.map((p, k) => `${k ? "L" : "M"}${scale.at(p)} ${scale.y(of(p))}`).join("");
@@ -76,9 +78,16 @@ function drawCurves() {
       const x = scale.at(p), ends = [scale.y(p.high), scale.y(p.low)];
       chart.append(s("path", { class: "whisker", c: colour(i), d: `M${x} ${ends[0]}V${ends[1]}${ends.map((y) => `M${x - 5} ${y}h10`).join("")}` }));
     }
-    chart.append(s("path", { class: "line", c: colour(i), d: line(points, (p) => p.value) }));
-    for (const p of points.length <= 32 ? points : []) {
-      chart.append(s("circle", { class: "dot", c: colour(i), cx: scale.at(p), cy: scale.y(p.value), r: 3.5 }));
+  }
+  for (const { i, points } of series) {
+    const line = points.map((p, k) => `${k ? "L" : "M"}${scale.at(p)} ${scale.y(p.value)}`).join("");
+    chart.append(s("path", { class: "line", c: colour(i), "stroke-dasharray": dash(i), d: line }));
+  }
+  for (const { i, points } of series) {
+    const good = report.page.from[i], r = series.length > 1 ? Math.max(3, 6 - 1.5 * i) : 3.5; // one in the other where they meet
+    for (const p of points) {
+      if (points.length > 32 && p.t !== good) continue;
+      chart.append(s("circle", { class: `dot ${p.t === good ? "good" : ""}`, c: colour(i), cx: scale.at(p), cy: scale.y(p.value), r: p.t === good ? r + 1 : r }));
     }
   }
   const over = s("g", {});
@@ -102,7 +111,7 @@ function readCurves(at) {
   over.append(s("line", { class: "cursor", x1: x, x2: x, y1: scale.box.top, y2: scale.height - scale.box.bottom }));
   for (const { point, i } of rows) over.append(s("circle", { class: "dot on", c: colour(i), cx: scale.at(point), cy: scale.y(point.value), r: 5 }));
   curves.tip.show(x, y, h("b", {}, `After ${at.t} ${at.t === 1 ? "step" : "steps"}`), ...rows.map(({ network, point, i }) =>
-    h("div", { class: "row" }, h("span", { class: "swatch", c: colour(i) }), h("span", {}, network.name), h("b", {}, figure(point.value)), h("span", { class: "dim" }, known(point.high) ? `(${figure(point.low)} to ${figure(point.high)}), ` : "", `${network.slots[at.t - 1]} slots, `, point.energy === null ? "energy not counted" : `${percent(point.energy, 0)} energy`))));
+    h("div", { class: "row" }, h("span", { class: "swatch", c: colour(i) }), h("span", {}, network.name), h("b", {}, figure(point.value)), h("span", { class: "dim" }, known(point.high) ? `(${figure(point.low)} to ${figure(point.high)}), ` : "", `${network.slots[at.t - 1]} slots, `, point.energy === null ? "energy not counted" : `${percent(point.energy)} energy`))));
 }
 function pointCurves(event) {
   const bounds = byId("curve-chart").getBoundingClientRect(), { scale, series } = curves;
@@ -135,7 +144,8 @@ function startCurves() {
   const redraw = (values) => { Object.assign(curves, values, { at: null }); drawCurves(); };
   byId("curve-controls").append(
     segments("Show", [["metric", metricName], ["agreement", "Agreement"]], "metric", (y) => redraw({ y })),
-    segments("against", [["steps", "Steps"], ["energy", "Energy"]], "steps", (x) => redraw({ x })), costs());
+    segments("against", [["steps", "Steps"], ["energy", "Energy"]], "steps", (x) => redraw({ x })), costs(),
+    savers("curves", { svg: () => { leaveCurves(); return svgText([box.querySelector("svg")]); }, csv: () => csvText(curveRows()) }));
   report.networks.forEach((network, i) => {
     const button = h("button", { type: "button", "aria-pressed": "true", on: { click() {
       const hidden = new Set(state.hidden);
@@ -143,7 +153,7 @@ function startCurves() {
       button.setAttribute("aria-pressed", String(!hidden.has(i)));
       curves.at = null;
       change({ hidden });
-    } } }, h("span", { class: "swatch", c: colour(i) }), network.name);
+    } } }, s("svg", { class: "key", viewBox: "0 0 30 12", "aria-hidden": "true", c: colour(i) }, s("path", { class: "line", d: "M0 6H30", "stroke-dasharray": dash(i) }), s("circle", { class: "dot", cx: 15, cy: 6, r: 3.5 })), network.name);
     byId("curve-legend").append(button);
   });
   box.addEventListener("pointermove", pointCurves);

@@ -12,14 +12,14 @@ const COLUMNS = [
   { key: "error", title: "Error", hint: "Of the estimate against the ANN’s activation, relative", of: (row) => last(row.layer.error, row.t), show: (x) => percent(x) },
   { key: "own", title: "Own error", hint: "What the layer adds itself, against an exact neuron with the same input", of: (row) => last(row.layer.own, row.t), show: (x) => percent(x) },
   { key: "macs", title: "MACs", hint: "Multiply-accumulates of the ANN", of: (row) => row.layer.macs || null, show: (x) => si(x, "") },
-  { key: "share", title: "Energy", hint: "Share of the energy up to this step", of: (row) => row.share, show: (x) => (x ? percent(x) : "0 %") },
+  { key: "share", title: "Energy", hint: "Share of the energy up to this step", of: (row) => row.share, show: (x) => percent(x) },
 ];
 
 function layerRows() {
   const t = Math.min(table.step || Infinity, current().agreement.length);
   const joules = current().layers.map((layer) => sum(layer.joules[state.costs], t));
-  const total = sum(joules, joules.length) || 1;
-  return current().layers.map((layer, order) => ({ layer, order, t, share: joules[order] / total }));
+  const total = sum(joules, joules.length) || 1, most = Math.max(...joules, 0) / total || 1;
+  return current().layers.map((layer, order) => ({ layer, order, t, share: joules[order] / total, most }));
 }
 function compareRows(column, descending) {
   return (a, b) => {
@@ -30,13 +30,14 @@ function compareRows(column, descending) {
   };
 }
 function layerCell(column, row) {
-  const value = column.of(row);
-  if (column.key === "role") return h("td", { class: "text" }, mark(row.layer.kind), value);
-  if (column.key === "name") return h("th", { scope: "row", title: `${value} (${row.layer.op})` }, tail(value, narrow() ? 20 : 30), h("span", {}, row.layer.op === "neurons" ? "" : row.layer.op));
-  if (value === null) return h("td", { class: "nothing" }, "–");
-  if (column.key === "theta") return h("td", { title: `from ${row.layer.theta[0]} to ${row.layer.theta[2]}` }, column.show(value));
-  if (column.key === "share") return h("td", {}, column.show(value), h("span", { class: "bar", "aria-hidden": "true" }, h("i", { "width%": Math.min(100, 100 * value) })));
-  return h("td", {}, column.show(value));
+  const value = column.of(row), cell = { role: "cell", "data-label": column.title, "data-key": column.key };
+  if (column.key === "role") return h("td", { ...cell, class: "text" }, mark(row.layer.kind), value);
+  if (column.key === "name") return h("th", { scope: "row", role: "rowheader", title: `${value} (${row.layer.op})` }, tail(value, narrow() ? 26 : 30), h("span", {}, row.layer.op === "neurons" ? "" : row.layer.op));
+  if (value === null) return h("td", { ...cell, class: "nothing" }, "–");
+  if (column.key === "theta") return h("td", { ...cell, title: `from ${significant(row.layer.theta[0])} to ${significant(row.layer.theta[2])}` }, column.show(value));
+  // The bar of the dearest layer is full: shares of many layers are all small.
+  if (column.key === "share") return h("td", cell, column.show(value), h("span", { class: "bar", "aria-hidden": "true" }, h("i", { "width%": value ? Math.max(2, 100 * value / row.most) : 0 })));
+  return h("td", cell, column.show(value));
 }
 function drawLayers() {
   const words = table.filter.toLowerCase().split(/\s+/).filter(Boolean);
@@ -45,12 +46,20 @@ function drawLayers() {
   rows = rows.filter(({ layer }) => words.every((word) => `${layer.name} ${layer.op} ${layer.role} ${layer.kind}`.toLowerCase().includes(word)));
   const column = COLUMNS.find(({ key }) => key === table.sort);
   if (column) rows.sort(compareRows(column, table.descending));
-  byId("layer-table").tBodies[0].replaceChildren(...rows.map((row) => h("tr", {}, COLUMNS.map((c) => layerCell(c, row)))));
+  byId("layer-table").tBodies[0].replaceChildren(...rows.map((row) => h("tr", { role: "row" }, COLUMNS.map((c) => layerCell(c, row)))));
   for (const head of byId("layer-table").tHead.rows[0].cells) {
     head.setAttribute("aria-sort", head.dataset.key !== table.sort ? "none" : table.descending ? "descending" : "ascending");
   }
   byId("layer-count").textContent = `${rows.length} of ${all} layers. Errors are of ${report.layer_samples} samples, rates and energy of ${count(report.samples)}.`;
-  byId("layer-summary").textContent = [current().summary, ...current().notes].join(". ") + ".";
+  byId("layer-summary").textContent = spaced([current().summary, ...current().notes].join(". ") + ".");
+  drawAdvice();
+}
+/** What `spikecast explain` says of this network. */
+function drawAdvice() {
+  const { advice } = current(), good = report.page.from[state.network];
+  byId("advice").hidden = !advice.length;
+  byId("advice-title").textContent = good ? "The answers are as good as the ANN’s. To come still closer:" : "What would help";
+  byId("advice-list").replaceChildren(...advice.map((line) => h("li", {}, spaced(line))));
 }
 function sortLayers(key) {
   const text = COLUMNS.find((c) => c.key === key).text;
@@ -61,16 +70,18 @@ function sortLayers(key) {
 }
 function startLayers() {
   const head = COLUMNS.map(({ key, title, hint, text }) =>
-    h("th", { scope: "col", class: text ? "text" : "", "data-key": key, "aria-sort": "none" }, h("button", { type: "button", title: hint, on: { click: () => sortLayers(key) } }, title)));
-  byId("layer-table").append(h("caption", {}, h("span", {}, "Layers of neurons, and ops that cost energy, in the order they run unless sorted")), h("thead", {}, h("tr", {}, head)), h("tbody", {}));
+    h("th", { scope: "col", role: "columnheader", class: text ? "text" : "", "data-key": key, "aria-sort": "none" }, h("button", { type: "button", title: hint, on: { click: () => sortLayers(key) } }, title)));
+  byId("layer-table").append(h("caption", {}, h("span", {}, "Layers of neurons, and ops that cost energy, in the order they run unless sorted")), h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head)), h("tbody", { role: "rowgroup" }));
   const search = h("input", { type: "search", placeholder: "Name, op or role", autocomplete: "off", spellcheck: "false", id: "layer-filter", on: { input: () => { table.filter = search.value; drawLayers(); } } });
   const after = h("span", { class: "field" });
   follow(["network"], () => {
     const steps = current().agreement.length;
     table.step = steps;
-    after.replaceChildren(select("After step", Array.from({ length: steps }, (_, i) => [String(i + 1), String(i + 1)]), String(steps), (t) => { table.step = Number(t); drawLayers(); }));
+    after.replaceChildren(select("After step", Array.from({ length: steps }, (_, i) => [String(i + 1), String(i + 1)]), String(steps), (t) => { table.step = Number(t); drawLayers(); drawLayerPlots(); }));
+    drawLayerPlots();
   });
-  byId("layer-controls").append(field("Filter", search, "grow"), after, costs());
+  byId("layer-controls").append(after, costs(), savers("layers", { svg: () => svgText([...document.querySelectorAll("#layer-plots svg")], LAYER_PLOTS.map(({ title }) => title)), csv: () => csvText(layerCsv()) }));
+  byId("filter-controls").append(field("Filter", search, "grow"));
   follow(["network", "costs"], drawLayers);
   onWidth(byId("layer-table").parentNode, drawLayers);
 }
