@@ -11,7 +11,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check architecture real importers browser dist bench soak fuzz coverage docs clean FORCE
+.PHONY: help demo test test-slow check architecture pictures real importers browser dist bench soak fuzz coverage docs clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ check: .venv/installed-dev ## lint, format, types, import contract
 
 architecture: .venv/installed-dev ## draw docs/architecture.svg anew, after imports have changed
 	$(PY) docs/draw_architecture.py
+
+pictures: .venv/installed-dev ## draw docs/pictures anew, after the neuron or the costs have changed
+	$(PY) docs/draw
 
 real: .venv/installed-dev ## the tests on real models and images (SPIKECAST_REAL, or ../shared/real)
 	@home=$${SPIKECAST_REAL:-../shared/real}; \

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+import time
+from contextlib import nullcontext, suppress
 from typing import Any, cast
 
 import pytest
@@ -88,7 +90,9 @@ def test_without_a_terminal() -> None:
 
 
 def test_a_line_now_and_then_where_there_is_no_terminal(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(progress, "A_WHILE", 0.0)
+    """Where there is no terminal."""
+    monkeypatch.setattr(progress, "A_WHILE", 1e-9)
+    monkeypatch.setattr(progress, "_watch", lambda silent: nullcontext())
     with progress.progress(10, "measuring") as done:
         done(4)
         done(4, "more")
@@ -100,6 +104,29 @@ def test_a_line_now_and_then_where_there_is_no_terminal(capsys, monkeypatch) -> 
     with progress.progress(10, "measuring") as done:
         done(4)
     assert capsys.readouterr().err == ""
+
+
+def test_the_time_it_takes_is_said_once_and_early(capsys, monkeypatch) -> None:
+    """The first batch took ten seconds, the others one second each: that is what the rest will take."""
+    now = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr(progress, "_watch", lambda silent: nullcontext())
+    with progress.progress(100, "measuring") as done:
+        for taken in (10.0, 1.0, 1.0, 1.0):
+            now += taken
+            done(10)
+    assert capsys.readouterr().err == "measuring: 20 images of 100, about 8 s left\n"
+
+
+def test_a_long_part_is_told_of_while_it_lasts(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(progress, "A_WHILE", 0.2)
+    with progress.progress(10, "measuring"), progress.telling(True):
+        progress.tell("capture", 0, 1)
+        time.sleep(1.5)
+    said = capsys.readouterr().err.splitlines()
+    assert said
+    assert all(line.startswith("capture: 0 of 1") for line in said)
+    assert "spikecast progress" not in [thread.name for thread in threading.enumerate()]
 
 
 def net() -> nn.Module:

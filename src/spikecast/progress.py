@@ -7,6 +7,7 @@ anything.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,8 +25,10 @@ Item = TypeVar("Item")
 Listener = Callable[[str, int, int | None], None]  # is told the stage, how much of it is done, and of how much if known
 Done = Callable[..., None]  # is told how many more are done, and what is done now
 A_WHILE = 60.0  # seconds between lines where there is no bar
+SOON = 3.0  # seconds until the first of them: a shorter job says nothing
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _bars: list[Progress] = []  # the one on the screen; a stage inside a stage is another line of it
+_lines: list[_Line] = []  # of it, the innermost last
 
 
 def tell(stage: str, done: int, total: int | None = None) -> None:
@@ -119,25 +122,46 @@ class _Line:
     def __init__(self, bar: Progress, what: str, total: int | None, unit: str = "") -> None:
         self.bar, self.what, self.total, self.unit = bar, what, total, unit
         self.task = bar.add_task(what, total=total, rate="")
-        self.done = 0
+        self.done = self.times = 0
         self.began = self.said = time.monotonic()
+        self.first = (self.began, 0)  # when the first were done, and how many
+        _lines.append(self)
 
     def set(self, done: int, total: int | None, what: str | None = None) -> None:
         """So much of it is done, and what is done now."""
         self.done, self.total, self.what = done, total, what or self.what
+        self.times += 1
+        if self.times == 1:  # the first takes longer than others: kernels are compiled in it
+            self.first = (time.monotonic(), done)
         self.bar.update(self.task, completed=done, total=total, description=self.what)
         speed = next(t for t in self.bar.tasks if t.id == self.task).speed
         self.bar.update(self.task, rate=f"{speed:.1f} {self.unit}/s" if speed is not None and self.unit else "")
         now = time.monotonic()
-        if self.bar.disable and distributed.world()[0] == 0 and now - self.said >= A_WHILE:
-            self.said = now
-            each = (now - self.began) / max(done, 1)
-            left = "" if total is None else f" of {total}, about {duration(each * (total - done))} left"
-            unit = f" {self.unit}" if self.unit else ""
-            print(f"{self.what or 'done'}: {done}{unit}{left}", file=sys.stderr, flush=True)
+        # Once early, for the time that it will take; of the first batch alone that would be judged badly.
+        early = self.said == self.began and self.unit and self.times > 1 and now - self.began >= SOON
+        if early or now - self.said >= A_WHILE:
+            self.say()
+
+    def say(self) -> None:
+        """A line for people who have no bar."""
+        if not self.bar.disable or distributed.world()[0] != 0:
+            return
+        self.said = time.monotonic()
+        taken = self.said - self.began
+        text = f"{self.what or 'done'}: {self.done}{f' {self.unit}' if self.unit else ''}"
+        if self.total is not None:
+            text += f" of {self.total}"
+        since, before = self.first
+        if self.total is not None and self.done > before:
+            each = (self.said - since) / (self.done - before)
+            text += f", about {duration(each * (self.total - self.done))} left"
+        elif taken >= 1:
+            text += f", for {duration(taken)} by now"
+        print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         self.bar.remove_task(self.task)
+        _lines.remove(self)
 
 
 @contextmanager
@@ -153,9 +177,32 @@ def _bar() -> Iterator[Progress]:
     what, rate = rich.TextColumn("{task.description}"), rich.TextColumn("{task.fields[rate]}")
     clocks: tuple[Any, ...] = (rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn())
     columns = (what, rich.BarColumn(20), rich.MofNCompleteColumn(), rate, *clocks)
-    with rich.Progress(*columns, console=console, disable=silent, transient=True) as bar:
+    with rich.Progress(*columns, console=console, disable=silent, transient=True) as bar, _watch(silent):
         _bars.append(bar)
         try:
             yield bar
         finally:
             _bars.pop()
+
+
+@contextmanager
+def _watch(silent: bool) -> Iterator[None]:
+    """Where there is no bar, a thread says now and then what is at work, however long one part of it takes."""
+    if not silent or distributed.world()[0] != 0:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(min(A_WHILE / 4, 5.0)):
+            for line in _lines[-1:]:
+                if time.monotonic() - line.said >= A_WHILE:
+                    line.say()
+
+    thread = threading.Thread(target=watch, name="spikecast progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -30,7 +30,7 @@ DIGITS = ["demo:cnn", "--data", "demo:digits", "--thresholds", "quantile", "-T",
         (["inspect", "net.py:clumsy", "--trust"], "ValueError: no such thing, line 17 of"),
         (["inspect", "net.py:sick", "--trust"], "weight '0.weight' holds NaN or inf"),
         (["inspect", "net.py:batches", "--trust"], "the function must return a torch.nn.Module"),
-        (["inspect", "net.py:net", "--trust", "--shape", "3,x"], "--shape '3,x': give whole numbers"),
+        (["inspect", "net.py:net", "--trust", "--shape", "3,x"], "--shape 3,x: give whole numbers above 0"),
         (["inspect", "net.py:net", "--trust", "--shape", "3"], "cannot take the call"),
         (["inspect", "net.py:net", "--trust", "--of", "demo:cnn"], "--of demo:cnn goes with a FILE.spikecast"),
         (["inspect", "no.spikecast"], "there is no file no.spikecast"),
@@ -43,11 +43,11 @@ DIGITS = ["demo:cnn", "--data", "demo:digits", "--thresholds", "quantile", "-T",
         (["eval", *IMAGES, "--set", "signed=perhaps"], "signed='perhaps' is not a bool"),
         (["eval", *IMAGES, "--set", "sign"], "--set 'sign': give NAME=VALUE"),
         (["eval", *IMAGES, "--classes", "2"], "3 folders of classes for a model with 2 outputs"),
-        (["eval", *IMAGES, "--device", "tpu"], "is not a device"),
-        (["eval", *IMAGES, "--weights", "no.pt"], "no weights file"),
+        (["eval", *IMAGES, "--device", "tpu"], "--device tpu: it is not a device; give cpu, cuda or cuda:N"),
+        (["eval", *IMAGES, "--weights", "no.pt"], "--weights no.pt: there is no such file"),
         (["eval", *IMAGES, "--calibrate", "0"], "thresholds need at least one image"),
-        (["eval", *IMAGES, "--limit", "0"], "limit=0: both must be at least 1"),
-        (["eval", *IMAGES, "--mean", "a"], "--mean 'a': give numbers"),
+        (["eval", *IMAGES, "--limit", "0"], "--limit 0: no image would be left; give 1 or more"),
+        (["eval", *IMAGES, "--mean", "a"], "--mean a: give one number, or three"),
         (["eval", *IMAGES, "--mean", "0.5"], "one number each, or three"),
         (["compare", *IMAGES, "--presets", "best"], "no preset"),
         (["reproduce", "table9", "--data", "images"], "is not one of"),
@@ -132,10 +132,11 @@ def test_a_result_that_cannot_be_written(cli, home: Path, monkeypatch: pytest.Mo
 def test_a_folder_where_the_file_should_go(cli, home: Path) -> None:
     (home / "taken" / "file").mkdir(parents=True, exist_ok=True)
     done = cli("eval", *DIGITS, "--out", "taken/file")
-    assert "taken/file is not written: it is a folder" in done.complaint
-    done = cli("convert", *DIGITS, "--out", "taken/file")
-    assert "taken/file is not written: it is a folder" in done.complaint
-    assert [p.name for p in (home / "taken").iterdir()] == ["file"]
+    assert "--out taken/file: it is a folder; give the name of a file" in done.complaint
+    (home / "taken" / "net.spikecast").mkdir(exist_ok=True)
+    done = cli("convert", *DIGITS, "--out", "taken/net.spikecast")
+    assert "--out taken/net.spikecast: it is a folder; give the name of a file" in done.complaint
+    assert sorted(p.name for p in (home / "taken").iterdir()) == ["file", "net.spikecast"]
 
 
 def test_a_truncated_network(cli, home: Path) -> None:
@@ -181,6 +182,7 @@ def test_ctrl_c_leaves_nothing(start_cli, home: Path) -> None:
     words = ["demo:vit", "--data", "demo:digits", "-T", "64", "--out", "stopped/found.json"]
     # a shell that starts the tests in the background lets them ignore SIGINT, and children inherit that
     job = start_cli("eval", *words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    assert job.stderr.readline() == "loading demo:vit\n"
     assert "449 images" in job.stderr.readline()  # it is at work
     time.sleep(0.5)
     job.send_signal(signal.SIGINT)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -20,18 +21,21 @@ def main(words: Sequence[str] | None = None) -> None:
 
         rank, size = distributed.join()
         where = f"spikecast (process {rank})" if size > 1 else where
-        app(args=words)
+        code = app(args=words, standalone_mode=False) or 0
+        if code == 130:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(code)
     except KeyboardInterrupt:
         _stop(f"{where}: stopped", 130)
-    except SystemExit as end:
-        if end.code == 130:  # what typer makes of Ctrl-C
-            _stop(f"{where}: stopped", 130)
-        raise
     except Exception as error:
         from spikecast import distributed
         from spikecast.errors import SpikecastError
 
         distributed.failed(error)
+        if getattr(error, "exit_code", None) == 2:  # typer's own: words that are no command, no option, no number
+            if type(error).__name__ == "NoArgsIsHelpError":
+                _stop(str(error), 2)
+            _stop(f"{where}: {_usage(error)}", 2)
         if isinstance(error, SpikecastError):
             _stop(f"{where}: {error}", 1)
         if isinstance(error, OSError):
@@ -40,6 +44,13 @@ def main(words: Sequence[str] | None = None) -> None:
         if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
             _stop(f"{where}: the memory is not enough; give a smaller --batch-size", 1)
         raise
+
+
+def _usage(error: Any) -> str:
+    """What typer finds wrong with the words, in one line."""
+    context, said = error.ctx, " ".join(error.format_message().rstrip(".").split())
+    command = "spikecast" if context is None or context.parent is None else f"spikecast {context.info_name}"
+    return f"{said}; {command} --help says what can be given"
 
 
 def _stop(line: str, code: int) -> None:

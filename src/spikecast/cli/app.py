@@ -39,6 +39,7 @@ app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 120},
     rich_markup_mode=None,
 )
 COMMANDS = {

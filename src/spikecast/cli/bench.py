@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from spikecast.cli import common
+from spikecast.cli import checks, common
 from spikecast.cli.inspect import Shape
-from spikecast.cli.options import MachineOptions, ModelOptions, OutputOptions, SettingOptions, grouped
+from spikecast.cli.options import BatchSize, MachineOptions, ModelOptions, OutputOptions, SettingOptions, grouped
 from spikecast.cli.source import open_source
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError
@@ -27,8 +27,13 @@ def command(
     settings: SettingOptions,
     machine: MachineOptions,
     output: OutputOptions,
-    batch_size: Annotated[int, typer.Option(help="images at a time", min=1)] = 4,
-    rounds: Annotated[int, typer.Option(help="times each is run; the median counts", min=1)] = 5,
+    batch_size: BatchSize = 4,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            help="times each is run; the median counts", callback=checks.at_least(1, "there would be nothing to time")
+        ),
+    ] = 5,
     shape: Shape = "",
 ) -> None:
     """Time T steps of the spiking network against MODEL itself, on random inputs; wants an idle machine.
@@ -54,9 +59,10 @@ def command(
     many = tuple(x.repeat(steps, *[1] * (x.dim() - 1)) for x in calls)
     runs: dict[str, Callable[[], Any]] = {
         f"ANN, {batch_size} images": lambda: source.model(*calls),
-        f"ANN, {batch_size * steps} images": lambda: source.model(*many),
         f"SNN, {batch_size} images, T = {steps}, {slots} slots": lambda: network.run(*calls, num_steps=steps),
     }
+    if steps > 1:
+        runs[f"ANN, {batch_size * steps} images"] = lambda: source.model(*many)
     seconds = _medians(runs, rounds, source.device)
     table, data = _answer(seconds, batch_size, steps)
     common.show(table, {**data, "slots": slots}, as_json=output.as_json, out=output.out)
@@ -80,16 +86,17 @@ def _medians(runs: dict[str, Callable[[], Any]], rounds: int, device: torch.devi
 
 
 def _answer(seconds: dict[str, float], batch: int, steps: int) -> tuple[str, dict[str, Any]]:
-    ann, same, snn = seconds.values()
+    ann, snn, *more = seconds.values()
+    same = more[0] if more else ann  # one step is as much arithmetic as the ANN itself
     rows = [("", "ms", "images/s")]
-    for (name, taken), images in zip(seconds.items(), (batch, batch * steps, batch), strict=True):
+    for (name, taken), images in zip(seconds.items(), (batch, batch, batch * steps), strict=False):
         rows.append((name, f"{1e3 * taken:.2f}", f"{images / taken:.1f}"))
-    lines = [
-        columns(rows),
-        f"the SNN takes {snn / ann:.2f} times as long as the ANN on the same images,",
-        f"and {snn / same:.2f} times as long as the ANN on {steps} times as many, which is as much arithmetic",
-        f"{torch.get_num_threads()} threads; medians",
-    ]
+    lines = [columns(rows), f"the SNN takes {snn / ann:.2f} times as long as the ANN on the same images"]
+    if more:
+        lines.append(
+            f"and {snn / same:.2f} times as long as the ANN on {steps} times as many, which is as much arithmetic"
+        )
+    lines.append(f"{torch.get_num_threads()} threads; medians")
     data = {
         "batch_size": batch,
         "num_steps": steps,

@@ -17,6 +17,8 @@ from spikecast.sources import Data
 from spikecast.storage.files import write_whole
 from spikecast.text import comma_separated
 
+MOST = 6  # kinds of neurons that are named in one line
+
 
 def note(text: str) -> None:
     """A line for people, from the first process only."""
@@ -72,10 +74,20 @@ def names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def some_names(text: str, name: str) -> list[str]:
+    """The same for an option that needs at least one."""
+    found = names(text)
+    if not found:
+        raise ConfigError(f"--{name} {text!r}: it names nothing; give at least one, or leave it out")
+    return found
+
+
 def neurons(network: Network) -> str:
     """What the neurons of the sites are set to, in one line; the settings that most sites have come first."""
     kinds = Counter((own.num_levels, own.burst) for own in network.neurons.values())
-    return ", ".join(f"n={n} burst={burst} at {sites} sites" for (n, burst), sites in kinds.most_common())
+    said = [f"n={n} burst={burst} at {sites} sites" for (n, burst), sites in kinds.most_common(MOST)]
+    rest = sum(kinds.values()) - sum(sites for _, sites in kinds.most_common(MOST))
+    return ", ".join([*said, f"others at {rest} sites"] if rest else said)
 
 
 def skipped(batches: Iterable[Any]) -> None:

@@ -13,7 +13,7 @@ from spikecast.cli.options import CURVE, LevelList, MeasuredOptions, Steps, grou
 from spikecast.config import Config
 from spikecast.experiments.compare import Comparison, preset_configs
 from spikecast.measure.verdicts import Verdicts
-from spikecast.page.plots import check_plot, write_evaluations
+from spikecast.page.plots import write_evaluations
 from spikecast.presets import PRESETS
 
 
@@ -30,10 +30,9 @@ def command(
     spikecast compare demo:cnn --data demo:digits --plot methods.svg --csv methods.csv
     spikecast compare torchvision:vgg16_bn --pretrained --data imagenet:/data/imagenet --presets dcgs,snm,ours
     """
-    names, numbers = common.names(presets), common.numbers(levels, "levels")
+    names, numbers = common.some_names(presets, "presets"), common.numbers(levels, "levels")
     # A wrong name or number is said before anything is read.
     preset_configs(names, rectifiers=True, levels=numbers, num_steps=steps)
-    check_plot(given.plot)
     job = open_job(given)
     configs = preset_configs(names, rectifiers=job.has_rectifiers(), levels=numbers, num_steps=steps)
     side_by_side(job, configs, given, names)

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from spikecast.cli import common
+from spikecast.cli import checks, common
 from spikecast.cli.job import open_job, save
 from spikecast.cli.options import JobOptions, JsonOption, SettingOptions, grouped
+from spikecast.cli.source import SUFFIX
 
 Strict = Annotated[bool, typer.Option("--strict", help="refuse ops that would not be fed by spikes")]
 
@@ -17,7 +18,9 @@ Strict = Annotated[bool, typer.Option("--strict", help="refuse ops that would no
 @grouped
 def command(
     given: JobOptions,
-    out: Annotated[Path, typer.Option("--out", help="the file to write")],
+    out: Annotated[
+        Path, typer.Option("--out", help="the file to write, which ends in .spikecast", callback=checks.ending(SUFFIX))
+    ],
     settings: SettingOptions,
     output: JsonOption,
     strict: Strict = False,
@@ -37,5 +40,11 @@ def command(
     common.skipped(job.calibrating)
     save(network, out)
     report = network.report
-    text = str(report) if verbose else f"{report.brief()}\n--verbose says what became of every op"
-    common.show(f"neurons: {common.neurons(network)}\n{text}", report.to_json(), as_json=output.as_json)
+    text = str(report) if verbose else f"{report.brief(3)}\n--verbose says what became of every op"
+    lines = [
+        text,
+        f"neurons: {common.neurons(network)}",
+        f"T = {network.config.num_steps}, {network.slots()[-1]} pulse slots; what it is worth: "
+        f"spikecast eval {out} --data {given.data}{' --trust' if given.trust else ''}",
+    ]
+    common.show("\n".join(lines), report.to_json(), as_json=output.as_json)

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from spikecast.cli import common
+from spikecast.cli import checks, common
 from spikecast.cli.job import open_job, save
-from spikecast.cli.options import BURST, CURVE, JobOptions, JsonOption, MachineOptions, Steps, grouped
+from spikecast.cli.options import BURST, CURVE, JobOptions, JsonOption, Limit, MachineOptions, Steps, grouped
 from spikecast.cli.report import CODINGS, built
 from spikecast.config import Coding, Config
 from spikecast.measure import Evaluation, evaluate
@@ -32,11 +32,14 @@ What to try next:
 def command(
     machine: MachineOptions,
     output: JsonOption,
-    out: Annotated[Path, typer.Option("--out", help="folder for the pages and the networks")] = Path("out"),
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="folder for the pages and the networks", callback=checks.folder_to_write),
+    ] = Path("out"),
     steps: Steps = CURVE,
     levels: Annotated[int, typer.Option("--levels", "-n", help="thresholds per sign of a neuron")] = 4,
     burst: Annotated[int, typer.Option(help=BURST)] = Config.burst,
-    limit: Annotated[int | None, typer.Option(help="measure at most so many digits")] = None,
+    limit: Limit = None,
 ) -> None:
     """Convert two small networks for handwritten digits, with differential and with rate coding.
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from spikecast.cli import common
+from spikecast.cli import checks, common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import MeasuredOptions, SettingOptions, grouped
-from spikecast.page.plots import check_plot, write_evaluations
+from spikecast.page.plots import write_evaluations
 
 
 @grouped
@@ -18,7 +18,10 @@ def command(
     settings: SettingOptions,
     time_axis: Annotated[
         int | None,
-        typer.Option(help="axis of the inputs that holds frames, one for each step; the ANN takes their mean", min=1),
+        typer.Option(
+            help="axis of the inputs that holds frames, one for each step; the ANN takes their mean",
+            callback=checks.at_least(1, "axis 0 is the batch"),
+        ),
     ] = None,
 ) -> None:
     """Convert MODEL and measure it on --data, beside the model itself; or measure a FILE.spikecast.
@@ -31,8 +34,6 @@ def command(
     spikecast eval mine.py:yolo --data mine.py:images --task mine.py:boxes --trust
     spikecast eval mine.py:net --data mine.py:events --time-axis 1 --steps 10 --trust
     """
-    settings.config()  # what is wrong is said before anything is read
-    check_plot(given.plot)
     job = open_job(given, time_axis)
     evaluation = job.evaluate(job.config(settings, given.seed), given)
     common.skipped(job.batches)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from spikecast.cli import common
+from spikecast.cli import checks, common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import FigureOptions, JobOptions, OutputOptions, SettingOptions, grouped
 from spikecast.cli.source import whole
@@ -16,8 +16,9 @@ from spikecast.errors import ConfigError
 from spikecast.measure import agreement
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.page.neuron_plots import write_raster
-from spikecast.page.plots import check_plot, write_layers
+from spikecast.page.plots import write_layers
 from spikecast.page.traces import sample_of, trace
+from spikecast.sources import Data
 
 
 @grouped
@@ -26,12 +27,20 @@ def command(
     settings: SettingOptions,
     output: OutputOptions,
     figures: FigureOptions,
-    most: Annotated[int, typer.Option(help="name so many layers", min=1)] = 5,
+    most: Annotated[
+        int, typer.Option(help="name so many layers", callback=checks.at_least(1, "there would be nothing to say"))
+    ] = 5,
     raster: Annotated[
-        Path | None, typer.Option(help="draw the spikes of one layer for one sample: .svg, .pdf or .png")
+        Path | None,
+        typer.Option(
+            help="draw the spikes of one layer for one sample: .svg, .pdf or .png", callback=checks.plot_to_write
+        ),
     ] = None,
     site: Annotated[str, typer.Option(help="of the raster; unless given, the layer that loses most")] = "",
-    sample: Annotated[int, typer.Option(help="of the raster, counted from 0", min=0)] = 0,
+    sample: Annotated[
+        int,
+        typer.Option(help="of the raster, counted from 0", callback=checks.at_least(0, "samples are counted from 0")),
+    ] = 0,
 ) -> None:
     """Compare MODEL with its spiking network layer by layer; the ones that lose most, and what would help them.
 
@@ -40,11 +49,11 @@ def command(
     spikecast explain digits.spikecast --data demo:digits --steps 4 --most 3 --plot layers.svg
     spikecast explain demo:cnn --data demo:digits --steps 4 --raster spikes.svg --site stem.2 --sample 7
     """
-    check_plot(figures.plot)
-    check_plot(raster)
     if raster is None and (site or sample):
         raise ConfigError("--site and --sample are of the raster; say --raster FILE, or leave them out")
     job = open_job(given)
+    if isinstance(job.batches, Data) and sample >= len(job.batches):
+        raise ConfigError(f"--sample {sample}: there are {len(job.batches)} images, counted from 0; give a lower one")
     config = job.config(settings, given.seed)
     network = whole(job.network(config), given.model)
     call, place = (None, 0) if raster is None else sample_of(_with_site(network, site), job.data(), sample)

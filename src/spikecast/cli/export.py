@@ -5,19 +5,28 @@ from __future__ import annotations
 import dataclasses
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import torch
 import typer
 from torch import Tensor
 
-from spikecast.cli import common
+from spikecast.cli import checks, common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import JsonOption, MaybeJobOptions, SettingOptions, grouped
-from spikecast.cli.source import Source, open_source, whole
+from spikecast.cli.source import SUFFIX, Source, open_source, whole
 from spikecast.errors import ConfigError
+from spikecast.hardware.nir import Profile
 from spikecast.network.spiking import SpikingNetwork
 
+# Settings without which no neuron can be said in a profile, and how they are given.
+RATE = {"coding": ("rate", "--coding rate"), "burst": (1, "--burst 1"), "leak": (0.0, "--set leak=0.0")}
+PLAIN = {
+    "num_levels": (1, "--levels 1"),
+    "signed": (False, "--set signed=false"),
+    "firing_boundary": (1.0, "--set firing_boundary=1.0"),
+}
+NEEDS: dict[str, dict[str, tuple[Any, str]]] = {"portable": {**RATE, **PLAIN}, "composite": RATE}
 NIR, ONNX, EVENTS = (".nir",), (".onnx",), (".npz", ".h5", ".hdf5")
 
 
@@ -25,11 +34,18 @@ NIR, ONNX, EVENTS = (".nir",), (".onnx",), (".npz", ".h5", ".hdf5")
 def command(
     given: MaybeJobOptions,
     out: Annotated[
-        Path, typer.Option("--out", help="FILE.nir or FILE.onnx: the network; FILE.npz or FILE.h5: its events")
+        Path,
+        typer.Option(
+            "--out",
+            help="FILE.nir or FILE.onnx: the network; FILE.npz or FILE.h5: its events",
+            callback=checks.ending(*NIR, *ONNX, *EVENTS),
+        ),
     ],
     settings: SettingOptions,
     output: JsonOption,
-    profile: Annotated[str, typer.Option(help="of NIR: portable, composite or extended")] = "portable",
+    profile: Annotated[
+        str, typer.Option(help="of NIR: portable, composite or extended", callback=checks.one_of(*get_args(Profile)))
+    ] = "portable",
     split: Annotated[bool, typer.Option("--split", help="leave to the host what the profile cannot say")] = False,
     check: Annotated[str, typer.Option(help="compare with importers: snntorch,spikingjelly,sinabs")] = "",
 ) -> None:
@@ -44,9 +60,12 @@ def command(
     spikecast export digits.spikecast --out digits.onnx
     spikecast export digits.spikecast --data demo:digits --limit 8 --out events.npz
     """
-    if out.suffix not in NIR + ONNX + EVENTS:
-        raise ConfigError(f"--out {out}: the name must end in one of {', '.join(NIR + ONNX + EVENTS)}")
     importers = _importers(check, out)
+    if out.suffix in NIR:
+        _check_settings(given, settings, profile, split)
+    elif split or profile != "portable":
+        option = "--split" if split else f"--profile {profile}"
+        raise ConfigError(f"{option} is for a NIR graph, and --out {out} is none; leave it out")
     network, source, inputs = _opened(given, settings)
     if out.suffix in EVENTS:
         if inputs is None:
@@ -72,6 +91,16 @@ def command(
         text = f"{text}\n{checked}"
         data.setdefault("check", {})[name] = dataclasses.asdict(checked)
     common.show(text, data, as_json=output.as_json)
+
+
+def _check_settings(given: MaybeJobOptions, settings: SettingOptions, profile: str, split: bool) -> None:
+    """Refuse settings that a profile cannot say: known before the model is converted, unless sites may differ."""
+    config, needs = settings.config(), NEEDS.get(profile, {})
+    if not given.data or given.model.endswith(SUFFIX) or split or config.overrides or config.has_goal:
+        return
+    if any(getattr(config, name) != value for name, (value, _) in needs.items()):
+        words = " ".join(words for _, words in needs.values())
+        raise ConfigError(f"--profile {profile} is for plain neurons; convert with {words}, or say --profile extended")
 
 
 def _importers(check: str, out: Path) -> list[Any]:

@@ -14,7 +14,6 @@ from spikecast.cli.job import open_job
 from spikecast.cli.options import CURVE, MaybeMeasuredOptions, grouped
 from spikecast.errors import ConfigError
 from spikecast.page.neuron_plots import write_fits
-from spikecast.page.plots import check_plot
 from spikecast.paper.figures import CODINGS, NAMES, WAYS, figure_configs, fit, fits_table
 
 
@@ -44,7 +43,6 @@ def command(
     """
     if name not in NAMES:
         raise ConfigError(f"figure {name!r} is not one of {', '.join(NAMES)}; give one of them")
-    check_plot(given.plot)
     if name == "fit":
         _fit(given, levels or "1", 3 if steps is None else steps, scale)
         return

@@ -7,14 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from spikecast.cli import common
+from spikecast.cli import checks, common
 from spikecast.cli.convert import Strict
 from spikecast.cli.options import JsonOption, MachineOptions, ModelOptions, grouped
 from spikecast.cli.source import open_source
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
+from spikecast.errors import ConfigError
 
-Shape = Annotated[str, typer.Option(help="sizes of one input without its batch, as in 1,28,28; else an image")]
+Shape = Annotated[
+    str,
+    typer.Option(help="sizes of one input without its batch, as in 1,28,28; else an image", callback=checks.shape),
+]
 
 
 @grouped
@@ -36,6 +40,9 @@ def command(
     network = source.network
     if shape or source.example is not None:
         source = dataclasses.replace(source, takes_images=False)
+    if network is not None and (shape or strict):
+        option = f"--shape {shape}" if shape else "--strict"
+        raise ConfigError(f"{option} is for a model, and {model.model} is converted already; leave it out")
     if network is None:
         # The thresholds do not matter here; those that random inputs give are thrown away.
         config = Config(num_steps=1, thresholds="quantile")

@@ -31,6 +31,7 @@ from spikecast.network.base import Network
 from spikecast.network.frames import mean_call
 from spikecast.progress import progress, stages, telling
 from spikecast.sources import Data, open_data, samples
+from spikecast.sources.data import check_data
 from spikecast.text import duration
 
 
@@ -180,9 +181,9 @@ def open_job(
     `prepared` is what is other than the publisher says when images are made ready; with `calibrate_on_measured`
     thresholds are found from the images that are measured.
     """
-    if options.calibrate < 1:
-        raise ConfigError(f"--calibrate {options.calibrate}: thresholds need at least one image")
+    check_data(options.data)
     given = open_task(options.task, trust=options.trust) if options.task else None
+    common.note(f"loading {options.model}")
     source = open_source(options, options).reading(options.data, options.task)
     if given is None and source.task not in TASKS:  # a file does not say which code is run
         raise ConfigError(

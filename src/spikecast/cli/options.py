@@ -12,11 +12,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from spikecast.cli import checks
 from spikecast.config import Config, Method
+from spikecast.costs import costs_named
 from spikecast.errors import ConfigError, first_line
 from spikecast.measure.tasks import TASKS
 
@@ -26,8 +28,28 @@ DataSpec = Annotated[
     typer.Option(help="imagefolder:DIR, imagenet:DIR, cifar10:DIR, coco:DIR, voc:DIR, demo:digits or FILE.py:FUNCTION"),
 ]
 LevelList = Annotated[str, typer.Option("--levels", "-n", help="thresholds per sign, with commas between")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        help="take at most so many images, spread over the set", callback=checks.at_least(1, "no image would be left")
+    ),
+]
+BatchSize = Annotated[
+    int,
+    typer.Option(help="images at a time", callback=checks.at_least(1, "a batch has at least one image")),
+]
 CURVE = 8  # steps of commands that show how answers get better with time
 METHODS = f"{', '.join(get_args(Method))} (quantile_published depends on --batch-size)"
+SETTINGS = {  # Config's names of those that are options
+    "steps": "num_steps",
+    "levels": "num_levels",
+    "burst": "burst",
+    "coding": "coding",
+    "thresholds": "thresholds",
+    "scale": "threshold_scale",
+    "energy_budget": "energy_budget",
+    "fidelity": "fidelity",
+}
 BURST = "spikes that a neuron may send in one step"
 
 
@@ -35,13 +57,24 @@ BURST = "spikes that a neuron may send in one step"
 class WeightOptions:
     """Where a model's weights come from, and how its images are made ready."""
 
-    weights: Annotated[Path | None, typer.Option(help="safetensors, or a checkpoint of tensors")] = None
+    weights: Annotated[
+        Path | None, typer.Option(help="safetensors, or a checkpoint of tensors", callback=checks.weights)
+    ] = None
     pretrained: Annotated[bool, typer.Option("--pretrained", help="download the publisher's weights")] = False
-    classes: Annotated[int | None, typer.Option(help="classes of the model, where not its usual number")] = None
+    classes: Annotated[
+        int | None, typer.Option(help="classes of the model, where not its usual number", callback=checks.classes)
+    ] = None
     trust: Annotated[bool, typer.Option("--trust", help="run the code of every FILE.py, or of a .pt2 program")] = False
-    size: Annotated[int | None, typer.Option(help="pixels of a side, where not the model's usual size")] = None
-    mean: Annotated[str, typer.Option(help="subtracted from pixels in 0..1: one number, or one per colour")] = ""
-    std: Annotated[str, typer.Option(help="pixels are divided by it: one number, or one per colour")] = ""
+    size: Annotated[
+        int | None, typer.Option(help="pixels of a side, where not the model's usual size", callback=checks.size)
+    ] = None
+    mean: Annotated[
+        str,
+        typer.Option(help="subtracted from pixels in 0..1: one number, or one per colour", callback=checks.mean),
+    ] = ""
+    std: Annotated[
+        str, typer.Option(help="pixels are divided by it: one number, or one per colour", callback=checks.std)
+    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,14 +107,21 @@ class DataOptions:
     """Images and targets."""
 
     data: DataSpec
-    limit: Annotated[int | None, typer.Option(help="take at most so many images, spread over the set")] = None
+    limit: Limit = None
     calibrate: Annotated[
-        int, typer.Option(help="images that thresholds are found from, of the training split where there is one")
+        int,
+        typer.Option(
+            help="images that thresholds are found from, of the training split where there is one",
+            callback=checks.at_least(1, "thresholds need at least one image"),
+        ),
     ] = 100
-    batch_size: Annotated[int, typer.Option(help="images at a time")] = 32
+    batch_size: BatchSize = 32
     class_map: Annotated[
         Path | None,
-        typer.Option(help="JSON file: the class number of each folder of images, where not their order"),
+        typer.Option(
+            help="JSON file: the class number of each folder of images, where not their order",
+            callback=checks.class_map,
+        ),
     ] = None
     skip_corrupt: Annotated[
         bool, typer.Option("--skip-corrupt", help="pass over images that cannot be read, and name them")
@@ -120,20 +160,20 @@ class SettingOptions:
         typer.Option("--set", metavar="NAME=VALUE", help="any other setting, as in signed=false; may be repeated"),
     ] = None
 
+    def __post_init__(self) -> None:
+        """What is wrong is said before anything is read."""
+        try:
+            costs_named(self.config().budget_costs)
+        except ConfigError as error:
+            for option, name in SETTINGS.items():
+                if str(error).startswith(f"{name}=") and getattr(self, option) is not None:
+                    raise ConfigError(f"--{option.replace('_', '-')}: {error}") from None
+            raise
+
     @property
     def given(self) -> dict[str, Any]:
         """What was given, by Config's names."""
-        values = {
-            "num_steps": self.steps,
-            "num_levels": self.levels,
-            "burst": self.burst,
-            "coding": self.coding,
-            "thresholds": self.thresholds,
-            "threshold_scale": self.scale,
-            "energy_budget": self.energy_budget,
-            "fidelity": self.fidelity,
-        }
-        given = {name: value for name, value in values.items() if value is not None}
+        given = {name: value for option, name in SETTINGS.items() if (value := getattr(self, option)) is not None}
         return given | dict(map(_setting, self.others or ()))
 
     def config(self, seed: int = 0) -> Config:
@@ -144,17 +184,20 @@ class SettingOptions:
 class MachineOptions:
     """What it runs on."""
 
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu"
-    seed: Annotated[int, typer.Option(help="of what is drawn at random")] = 0
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...", callback=checks.device)] = "cpu"
+    seed: Annotated[int, typer.Option(help="of what is drawn at random", callback=checks.seed)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureOptions:
     """How long measurements are priced and kept."""
 
-    costs: Annotated[str, typer.Option(help="paper, honest or full")] = "paper"
+    costs: Annotated[str, typer.Option(help="paper, honest or full", callback=checks.costs)] = "paper"
     resume: Annotated[
-        Path | None, typer.Option(help="folder for finished batches; a run that was stopped goes on from it")
+        Path | None,
+        typer.Option(
+            help="folder for finished batches; a run that was stopped goes on from it", callback=checks.folder_to_write
+        ),
     ] = None
 
 
@@ -163,15 +206,23 @@ class OutputOptions:
     """Where results go."""
 
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False
-    out: Annotated[Path | None, typer.Option("--out", help="write the JSON to a file as well")] = None
+    out: Annotated[
+        Path | None, typer.Option("--out", help="write the JSON to a file as well", callback=checks.file_to_write)
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FigureOptions:
     """Results for papers."""
 
-    plot: Annotated[Path | None, typer.Option(help="draw them to this file: .svg, .pdf or .png")] = None
-    csv: Annotated[Path | None, typer.Option("--csv", help="write comma-separated values as well")] = None
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="draw them to this file: .svg, .pdf or .png", callback=checks.plot_to_write),
+    ] = None
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", help="write comma-separated values as well", callback=checks.file_to_write),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +285,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         if dataclasses.is_dataclass(parameter.annotation):
             groups[name] = parameter.annotation
-            parameters += inspect.signature(groups[name], eval_str=True).parameters.values()
+            hints = get_type_hints(groups[name], include_extras=True)  # each in the module of its own class
+            own = inspect.signature(groups[name]).parameters.values()
+            parameters += [one.replace(annotation=hints[one.name]) for one in own]
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 

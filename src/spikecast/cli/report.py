@@ -12,11 +12,11 @@ import typer
 from torch import Tensor
 
 from spikecast import distributed
-from spikecast.cli import common
+from spikecast.cli import checks, common
 from spikecast.cli.job import Job, open_job
 from spikecast.cli.options import JobOptions, JsonOption, SettingOptions, grouped
 from spikecast.config import Coding
-from spikecast.page.plots import check_plot, write_plots
+from spikecast.page.plots import write_plots
 from spikecast.sources import Data, Preparation
 from spikecast.text import printable
 
@@ -29,11 +29,16 @@ CODINGS: tuple[Coding, ...] = ("differential", "rate")
 @grouped
 def command(
     given: JobOptions,
-    out: Annotated[Path, typer.Option("--out", help="the HTML file to write")],
+    out: Annotated[Path, typer.Option("--out", help="the HTML file to write", callback=checks.ending(".html", ".htm"))],
     settings: SettingOptions,
     output: JsonOption,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="write the curves as .svg, .pdf or .png as well, for a paper")
+        Path | None,
+        typer.Option(
+            "--plot",
+            help="write the curves as .svg, .pdf or .png as well, for a paper",
+            callback=checks.plot_to_write,
+        ),
     ] = None,
 ) -> None:
     """Write one self-contained page about MODEL: curves, layers, spikes, disagreements. Without --coding, for both.
@@ -42,7 +47,6 @@ def command(
     spikecast report demo:cnn --data demo:digits --out digits.html
     spikecast report digits.spikecast --data demo:digits --limit 200 --out digits.html --plot curves.pdf
     """
-    check_plot(plot)
     job = open_job(given)
     config = job.config(settings, given.seed)
     names = [config.coding] if job.source.network is not None or settings.coding is not None else CODINGS

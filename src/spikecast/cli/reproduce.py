@@ -27,7 +27,7 @@ from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.reproduce import Reproduction, chosen_rows, published, reproduce, row_name, steps_of
 from spikecast.measure import Evaluation
-from spikecast.page.plots import check_plot, write_curves
+from spikecast.page.plots import write_curves
 from spikecast.paper import MODELS, Row, table
 from spikecast.paper.published import PREPARED, deviations
 from spikecast.sources import SOURCES
@@ -110,7 +110,6 @@ def command(
 
 def _refuse_ignored(name: str, data: TableData, figures: FigureOptions, as_published: bool) -> None:
     """Refuse options that would have no effect."""
-    check_plot(figures.plot)
     if not table(name).rows and (figures.plot or figures.csv or as_published):
         raise ConfigError(f"table {name!r} has only published figures; leave --plot, --csv, --as-published out")
     if as_published and data.calibrate != DataOptions.calibrate:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from spikecast.cli import common
+from spikecast.cli.checks import device_named
 from spikecast.cli.options import MachineOptions, ModelOptions
 from spikecast.conversion.pipeline import load
 from spikecast.errors import ArtifactError, ConfigError
@@ -107,6 +108,8 @@ def open_source(options: ModelOptions, machine: MachineOptions) -> Source:
     device = device_named(machine.device)
     spec, network = options.model, None
     if spec.endswith(SUFFIX):
+        if options.of is None:
+            _refuse_weights(spec, options)
         model = None if options.of is None else _opened(options.of, options).model.to(device)
         network = load(spec, model=model, device=device, sandbox=options.sandbox)
         loaded = _of_network(spec, network)
@@ -125,11 +128,22 @@ def open_source(options: ModelOptions, machine: MachineOptions) -> Source:
     return Source(**known, spec=spec, device=device, network=network)
 
 
+def _refuse_weights(spec: str, options: ModelOptions) -> None:
+    """A file has its weights; others would have no effect."""
+    given = {"--weights": options.weights, "--classes": options.classes, "--pretrained": options.pretrained or None}
+    for name, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{name} is for a model, and {spec} has its weights; leave it out")
+
+
 def _opened(spec: str, options: ModelOptions) -> Loaded:
     chosen = {} if options.classes is None else {"num_classes": options.classes}
-    loaded = open_model(
-        spec, weights=options.weights, pretrained=options.pretrained, trust=options.trust, options=chosen
-    )
+    try:
+        loaded = open_model(
+            spec, weights=options.weights, pretrained=options.pretrained, trust=options.trust, options=chosen
+        )
+    except ConfigError as error:  # the option has another name here
+        raise ConfigError(str(error).replace("leave num_classes out", "leave --classes out")) from error
     if loaded.is_random:
         common.note(f"{spec} has random weights: say --pretrained, or --weights FILE")
     return loaded
@@ -159,17 +173,6 @@ def _prepared(preparation: Preparation, options: ModelOptions) -> Preparation:
         if text := getattr(options, name):
             changed[name] = common.fractions(text, name)
     return dataclasses.replace(preparation, **changed)
-
-
-def device_named(name: str) -> torch.device:
-    """The device, if this machine has it."""
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"--device {name!r} is not a device; give cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"--device {name!r}: this machine has no CUDA device that torch can use; give cpu")
-    return device
 
 
 def on_device(value: Any, device: torch.device) -> Any:

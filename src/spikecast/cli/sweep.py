@@ -13,7 +13,6 @@ from spikecast.cli.options import BURST, CURVE, METHODS, LevelList, MeasuredOpti
 from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.experiments.sweep import grid, sweep_of
-from spikecast.page.plots import check_plot
 
 
 @grouped
@@ -41,12 +40,11 @@ def command(
     spikecast sweep torchvision:resnet18 --pretrained --data imagenet:/data/imagenet --limit 500 --budget steps=4
     """
     limits = _budget(budget)
-    check_plot(given.plot)  # now, not after hours
     settings: dict[str, list[Any]] = {
         "num_levels": common.numbers(levels, "levels"),
         "burst": common.numbers(bursts, "bursts"),
-        "coding": common.names(coding),
-        "thresholds": common.names(thresholds),
+        "coding": common.some_names(coding, "coding"),
+        "thresholds": common.some_names(thresholds, "thresholds"),
         "threshold_scale": list(common.fractions(scale, "scale")),
     }
     base = Config(num_steps=steps, seed=given.seed)
@@ -73,5 +71,9 @@ def _budget(text: str) -> dict[str, Any]:
             raise ConfigError(
                 f"--budget {part!r}: give energy=SHARE of the ANN's, steps=NUMBER, slots=NUMBER, or several"
             )
-        limits["num_steps" if name == "steps" else name] = common.fractions(value, "budget")[0]
+        limit = common.fractions(value, "budget")[0]
+        if not limit > 0 or (name != "energy" and limit < 1):
+            least = "a share above 0" if name == "energy" else "1 or more"
+            raise ConfigError(f"--budget {part}: nothing stays within it; give {least}")
+        limits["num_steps" if name == "steps" else name] = limit
     return limits

@@ -19,7 +19,7 @@ def class_numbers(names: Sequence[str], outputs: int, class_map: Path | None = N
     """
     known: Mapping[str, int] | None = None
     if class_map is not None:
-        known = _read(class_map)
+        known = read_class_map(class_map)
     elif all(name.isdecimal() for name in names):
         known = {name: int(name) for name in names}
     elif len(names) == outputs:
@@ -67,7 +67,8 @@ def _are_wordnet(names: Sequence[str]) -> bool:
     return bool(names) and all(re.fullmatch(r"n\d{8}", name) for name in names)
 
 
-def _read(path: Path) -> dict[str, int]:
+def read_class_map(path: Path) -> dict[str, int]:
+    """The class number of each folder, as a JSON file says it."""
     found = read_json(path, 'give --class-map a file such as {"cat": 281}')
     if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
         raise DataError(f'--class-map {path} is not of the form {{"cat": 281, ...}}: a class number for each folder')

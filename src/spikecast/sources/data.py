@@ -20,7 +20,7 @@ from spikecast.sources.digits import digits
 from spikecast.sources.documents import inside, read_json
 from spikecast.sources.images import Preparation, read_classes, read_pixels
 from spikecast.sources.limit import Again, Limited, spread
-from spikecast.sources.plugin import function_in
+from spikecast.sources.plugin import check_file, function_in
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"}
 Item = tuple[Tensor, Any]
@@ -103,6 +103,23 @@ class Data:
         return replace(self, numbers=numbers, classes=class_names(self.classes, numbers, outputs))
 
 
+def check_data(spec: str) -> None:
+    """Refuse a text that names no data, or a file or folder that is not there; nothing of it is read."""
+    kind, _, place = spec.partition(":")
+    if spec == "demo:digits":
+        return
+    if kind.endswith(".py"):
+        check_file(spec, "data")
+        return
+    if kind not in SOURCES or not place:
+        raise ConfigError(
+            f"data {spec!r}: give KIND:DIR with KIND one of {', '.join(SOURCES)}, or demo:digits, or FILE.py:FUNCTION"
+        )
+    folder = Path(place).expanduser()
+    if not folder.is_dir():
+        raise DataError(f"data {spec!r}: there is no folder {folder}; give the folder that holds the images")
+
+
 def open_data(
     spec: str,
     preparation: Preparation | None = None,
@@ -119,6 +136,7 @@ def open_data(
     of one's own is given the `split` if it has a parameter of that name.
     """
     kind, _, place = spec.partition(":")
+    check_data(spec)
     if batch_size < 1 or (limit is not None and limit < 1):
         raise ConfigError(f"batch_size={batch_size}, limit={limit}: both must be at least 1")
     if kind.endswith(".py"):
@@ -135,15 +153,8 @@ def open_data(
         pairs = zip(pixels, labels.tolist(), strict=True)
         items: Sequence[Entry] = [Entry(prepare, *pair) for pair in pairs]
         task, classes = "classification", [str(c) for c in range(10)]
-    elif kind not in SOURCES or not place:
-        raise ConfigError(
-            f"data {spec!r}: give KIND:DIR with KIND one of {', '.join(SOURCES)}, or demo:digits, or FILE.py:FUNCTION"
-        )
     else:
-        folder = Path(place).expanduser()
-        if not folder.is_dir():
-            raise DataError(f"data {spec!r}: there is no folder {folder}; give the folder that holds the images")
-        task, items, classes = SOURCES[kind](folder, prepare, split)
+        task, items, classes = SOURCES[kind](Path(place).expanduser(), prepare, split)
     if not items:
         raise DataError(f"data {spec!r}: no images for split {split!r}")
     return Data(task, spread(items, limit), batch_size, skip_corrupt, classes)

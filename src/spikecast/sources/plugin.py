@@ -11,14 +11,19 @@ from spikecast.errors import ConfigError, DataError, run_own
 from spikecast.sources.neighbours import run_file
 
 
-def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
-    """The function of FILE.py:FUNCTION; without `trust` nothing of the file is run."""
+def check_file(spec: str, what: str) -> tuple[Path, str]:
+    """The file and the function that FILE.py:FUNCTION names, if the file is there; nothing of it is run."""
     path, _, name = spec.rpartition(":")
-    file = Path(path)
     if not path or not name:
         raise ConfigError(f"{what} {spec!r}: give FILE.py:FUNCTION")
-    if not file.is_file():
-        raise DataError(f"{what} {spec!r}: there is no file {file}")
+    if not Path(path).is_file():
+        raise DataError(f"{what} {spec!r}: there is no file {path}; check the name")
+    return Path(path), name
+
+
+def function_in(spec: str, what: str, *, trust: bool) -> Callable[..., Any]:
+    """The function of FILE.py:FUNCTION; without `trust` nothing of the file is run."""
+    file, name = check_file(spec, what)
     if not trust:
         raise ConfigError(f"{what} {spec!r} would run the code in {file}; say --trust (trust=True) if you trust it")
     if file.suffix != ".py":

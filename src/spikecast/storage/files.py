@@ -50,6 +50,21 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> Path:
     return Path(os.path.realpath(path))
 
 
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Refuse a name that no file can be written to, while there is nothing to write yet; folders that lack are made."""
+    try:
+        target = Path(os.path.abspath(path))
+        folder = next(parent for parent in target.parents if parent.exists())
+        if not folder.is_dir():
+            raise SpikecastError(f"{folder} is a file, not a folder; give a name in another folder")
+        target = _target(path)
+    except (OSError, ValueError) as error:  # a name that is too long, or with a zero in it
+        said = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
+        raise SpikecastError(f"no file can have this name ({said}); give another") from None
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise SpikecastError(f"{folder} may not be written to; give a name in another folder")
+
+
 def lock(descriptor: int) -> bool:
     """Whether an open file is this one's alone from now on, until it is closed; a process that dies lets go of it.
 
