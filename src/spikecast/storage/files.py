@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from spikecast.errors import ArtifactError, SpikecastError, first_line
+from spikecast.errors import ArtifactError, ResourceError, SpikecastError, first_line
 
 
 @contextmanager
@@ -130,5 +130,7 @@ def blaming(what: str, remedy: str, kind: type[Exception] = SpikecastError) -> I
     """One line that begins with the file and ends with what to do, for whatever was found wrong inside."""
     try:
         yield
+    except (MemoryError, ResourceError):  # which are nobody's fault here
+        raise
     except (kind, RecursionError) as error:
         raise ArtifactError(f"{what}: {first_line(error)}; {remedy}") from None
