@@ -19,7 +19,7 @@ from spikecast.hardware.events import files as event_files
 from spikecast.hardware.nir import extended
 from spikecast.sources import documents
 from spikecast.sources.models import load_weights
-from spikecast.storage import container, tensors
+from spikecast.storage import container
 
 NO_MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8192 bytes. Error code 12"
 SCRIPT = """
@@ -68,9 +68,7 @@ def run_out(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize("fail", [refuse, run_out])
-@pytest.mark.parametrize(
-    "place", [(container.torch, "empty"), (container, "is_whole"), (tensors.torch.Tensor, "isfinite")]
-)
+@pytest.mark.parametrize("place", [(torch, "empty"), (container, "is_whole"), (torch.Tensor, "isfinite")])
 def test_a_saved_network(
     place: tuple[Any, str], fail: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,5 +109,5 @@ def test_the_system_says_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ResourceError, match="to read"):
         spikecast.load(path)
     monkeypatch.setattr(container, "_tensors", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
-    with pytest.raises(spikecast.errors.ArtifactError, match="cut short or damaged .*Input/output error"):
+    with pytest.raises(spikecast.errors.ArtifactError, match=r"cut short or damaged .*Input/output error"):
         spikecast.load(path)
