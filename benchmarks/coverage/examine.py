@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -63,7 +64,7 @@ def _examine(case: Case) -> dict[str, Any]:
     errors = distances(answers(snn, asked, case, LATE), answers(model, asked, case, 1)[0])
     found |= {"early": errors[EARLY - 1], "late": errors[LATE - 1]}
     found |= {"same": is_kept(snn, model, asked, case), "seconds": time.process_time() - began}
-    return found
+    return found | {"memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}  # the most there was, in GB
 
 
 def converted(model: nn.Module, first: Any, case: Case) -> Network:

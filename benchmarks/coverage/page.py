@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ def _section(library: str, cases: Sequence[Case], found: Results) -> list[str]:
     )
     head = HEAD.format("family" if library == "timm" else "kind")
     rows = [_row(case, found[case.key]) for case in sorted(tried, key=lambda case: (case.family, case.name))]
-    return [f"### {library}", said, "\n".join([head, *rows])]
+    commits = Counter(found[case.key]["commit"] for case in tried)
+    measured = ", ".join(f"{commit} ({number})" for commit, number in sorted(commits.items()))
+    return [f"### {library}", f"{said} Measured at commit: {measured}.", "\n".join([head, *rows])]
 
 
 def why(record: Mapping[str, Any]) -> str:

@@ -6,13 +6,12 @@ import contextlib
 import multiprocessing
 import resource
 from multiprocessing.connection import Connection
-from typing import Any
 
 from benchmarks.coverage.models import Case
+from benchmarks.coverage.records import Record
 
 PROCESSES = multiprocessing.get_context("forkserver")  # they share what takes long to import
 PROCESSES.set_forkserver_preload(["benchmarks.coverage.examine", "timm", "torchvision"])
-Record = dict[str, Any]
 
 
 def tried(case: Case, seconds: int, gigabytes: float) -> Record:

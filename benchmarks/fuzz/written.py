@@ -57,6 +57,8 @@ def _realised(spec: dict[str, Any]) -> Tensor:
         made = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     elif fill == "index":
         made = torch.arange(math.prod(shape)).reshape(shape) % 3
+    elif isinstance(fill, list):
+        made = torch.tensor(fill).reshape(shape)
     else:
         is_whole = isinstance(fill, int)
         made = torch.full(shape, fill if is_whole else float(fill), dtype=torch.int64 if is_whole else torch.float64)

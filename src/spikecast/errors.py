@@ -14,10 +14,11 @@ SpikecastError
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,21 +68,40 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
+_SMALLER = "give fewer samples at once (--batch-size), or run(..., max_batch=1)"
+# What torch says on the CPU: its own allocator, C++, and a file that cannot be mapped.
+_NO_MEMORY = re.compile("DefaultCPUAllocator|bad_alloc|Cannot allocate memory")
+
+
 @contextmanager
-def enough_memory() -> Iterator[None]:
-    """While this lasts, memory that runs out is said in one line, whoever finds out first."""
+def enough_memory(purpose: str = "", remedy: str = _SMALLER) -> Iterator[None]:
+    """While this lasts, memory that runs out is said in one line, whoever finds out first.
+
+    `purpose` says what it was needed for, as in " to read net.spikecast".
+    """
     try:
         yield
     except SpikecastError:
         raise
-    except (MemoryError, RuntimeError) as error:
-        is_torch = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error)
-        if not is_torch and not isinstance(error, MemoryError):
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not is_want_of_memory(error):
             raise
         asked = re.search(r"allocate (\d\S*) (\w+)", str(error))
         more = f": {asked[1]} {asked[2]} more cannot be had" if asked else ""
-        remedy = "give fewer samples at once (--batch-size), or run(..., max_batch=1)"
-        raise ResourceError(f"the memory is not enough{more}; {remedy}") from error
+        raise ResourceError(f"the memory is not enough{purpose}{more}; {remedy}") from error
+
+
+def enough_to_read(path: Any) -> AbstractContextManager[None]:
+    """While a file is read: want of memory is not the file's fault."""
+    return enough_memory(f" to read {path}", "close other programs, or read it on a machine with more")
+
+
+def is_want_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that there was no memory, however it says so."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    is_torch = type(error).__name__ == "OutOfMemoryError" or _NO_MEMORY.search(str(error)) is not None
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_torch)
 
 
 def run_own(said: str, code: Callable[[], Any]) -> Any:

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import resource
 import sys
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,8 +18,10 @@ from benchmarks.coverage import examine, process
 from benchmarks.coverage.models import Case, cases
 from benchmarks.coverage.page import write_page
 from benchmarks.coverage.process import tried
+from benchmarks.coverage.records import RESULTS, commit_of, read_records, write_records
 
 GOOD: dict[str, Any] = {"failed": "", "parameters": 5_200_000, "capture": 2.6, "early": 0.4, "late": 0.1, "same": True}
+GOOD["commit"] = "1234567"
 
 
 def test_every_family_of_timm_is_tried() -> None:
@@ -47,7 +50,7 @@ def test_page(tmp_path) -> None:
     found: dict[str, dict[str, Any]] = {
         "timm:a1": GOOD,
         "timm:b1": GOOD | {"late": 0.3},
-        "timm:c1": {"failed": "SomeError: no | such op"},
+        "timm:c1": {"failed": "SomeError: no | such op", "commit": "before 1234567"},
     }
     write_page(page, own, found)
     text = page.read_text(encoding="utf-8")
@@ -55,6 +58,7 @@ def test_page(tmp_path) -> None:
     assert text.endswith("after\n")
     assert "old" not in text
     assert "3 of 4 were tried. 2 convert and come back from a file with the same bits; 1 of them halve" in text
+    assert "at once. Measured at commit: 1234567 (2), before 1234567 (1).\n" in text
     assert "| a | a1 | 5.2 | 96×96 | 3 s | 0.400 | 0.100 |  |" in text
     assert "| b | b1 | 5.2 | 96×96 | 3 s | 0.400 | 0.300 | its error does not halve |" in text
     assert "| c | c1 | | 96×96 | | | | SomeError: no / such op |" in text
@@ -68,13 +72,29 @@ def test_what_was_found_is_not_tried_again(tmp_path, monkeypatch, capsys) -> Non
         return {"key": case.key, "failed": "CaptureError: why not"}
 
     monkeypatch.setattr(program, "tried", note)
+    path, old = tmp_path / "results.jsonl", {"key": "torchvision:vgg13", "failed": "old", "commit": "before 1234567"}
+    write_records(path, {old["key"]: old})
     for names in (["vgg11"], ["vgg11", "vgg13"]):
         only = [f"torchvision:{name}" for name in names]
-        monkeypatch.setattr(sys, "argv", ["coverage", "--folder", str(tmp_path), "--only", *only])
+        monkeypatch.setattr(sys, "argv", ["coverage", "--results", str(path), "--only", *only])
         assert program.main() == 0
     assert asked == ["torchvision:vgg11", "torchvision:vgg13"]
-    assert list(program.results(tmp_path / "results.jsonl")) == asked
+    assert [*read_records(path)] == asked
+    assert {record["commit"] for record in read_records(path).values()} == {commit_of()}
     assert "why not" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--again"])
+    assert program.main() == 0
+    assert asked == ["torchvision:vgg11", "torchvision:vgg13"] * 2
+
+
+def test_the_page_is_made_of_the_records(tmp_path) -> None:
+    """Whoever measured a network again must also write the page."""
+    page = Path("docs/supported.md")
+    (tmp_path / page.name).write_bytes(page.read_bytes())
+    write_page(tmp_path / page.name, cases(), read_records(RESULTS))
+    assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8"), (
+        "python -m benchmarks.coverage --page docs"
+    )
 
 
 def test_a_process_of_its_own_says_what_went_wrong() -> None:

@@ -29,7 +29,8 @@ from spikecast.hardware import export_nir, record_events
 from spikecast.page.plots import write_figure
 from spikecast.storage import files
 
-CALLS = [(os, name) for name in ("stat", "fstat", "open", "fsync", "replace", "unlink")] + [(fcntl, "flock")]
+NAMES_OF_CALLS = ("stat", "fstat", "open", "close", "fsync", "replace", "unlink", "mkdir", "rmdir", "scandir")
+CALLS = [(os, name) for name in NAMES_OF_CALLS] + [(fcntl, "flock")]
 NAMES = ("net.spikecast", "net.nir", "events.npz", "events.h5", "events.csv", "plot.svg", "page.html")
 
 
@@ -63,7 +64,10 @@ def faults(at: int, fault: Callable[[], None]) -> Iterator[list[str]]:
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             calls.append(name)
-            if len(calls) == at:
+            is_at = len(calls) == at
+            if is_at and name == "close":  # also where it fails, the file is closed
+                function(*args, **kwargs)
+            if is_at:
                 fault()
             return function(*args, **kwargs)
 
@@ -71,7 +75,7 @@ def faults(at: int, fault: Callable[[], None]) -> Iterator[list[str]]:
 
     def opened(path: Path, mode: str) -> io.BufferedWriter:
         raw = counted("create", io.FileIO)(path, mode.replace("b", ""))
-        raw.write = counted("write", raw.write)
+        raw.write, raw.close = counted("write", raw.write), counted("close", raw.close)
         return io.BufferedWriter(raw)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -113,6 +117,31 @@ def test_every_call_fails_once(name: str, number: int, tmp_path: Path) -> None:
             break
         seen.update({calls[at - 1]} if complaint else ())
     assert seen >= {"stat", "create", "fstat", "write", "fsync", "replace"}
+    assert not seen & {"close", "scandir"}, "neither has a part in what is written"
+
+
+def test_folders_that_lack(tmp_path: Path) -> None:
+    """They are made, or nothing is."""
+    path, seen = tmp_path / "a" / "b" / "page.html", set[str]()
+    for at in range(1, 100):
+        complaint = ""
+        with faults(at, functools.partial(failing, errno.EIO)) as calls:
+            try:
+                files.write_whole(path, "new")
+            except ArtifactError as error:
+                complaint = str(error)
+        if len(calls) < at:
+            break
+        if complaint:
+            seen.add(calls[at - 1])
+            assert complaint == f"{path} is not written: {os.strerror(errno.EIO)}; nothing was changed"
+            assert os.listdir(tmp_path) == [], calls
+        else:
+            assert path.read_text() == "new"
+            assert os.listdir(path.parent) == [path.name], calls
+            shutil.rmtree(tmp_path / "a")
+    assert seen >= {"mkdir", "create", "write", "fsync", "replace"}
+    assert {"close", "scandir"} & seen == set(), "what they fail at does not matter for the file"
 
 
 def kill(name: str, path: Path, new: bytes) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spikecast.errors import DataError, first_line
+from spikecast.errors import DataError, enough_to_read, first_line
 
 MAX_BYTES = 4 * 2**30  # the largest annotations that are published take three
 
@@ -17,8 +17,9 @@ def read_json(path: Path, remedy: str) -> Any:
         size = path.stat().st_size
         if not path.is_file() or size > MAX_BYTES:  # a device would be read, and a pipe waited for, for ever
             raise ValueError(f"it is no file, or has more than {MAX_BYTES} bytes")
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        with enough_to_read(path):
+            return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as JSON ({first_line(error)}); {remedy}") from error
 
 

@@ -19,7 +19,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError, first_line
+from spikecast.errors import (
+    ConfigError,
+    DataError,
+    MissingExtraError,
+    ModelError,
+    ResourceError,
+    enough_to_read,
+    first_line,
+)
 from spikecast.sources.classes import imagenet_words
 from spikecast.sources.demo import SIZE, demo_network
 from spikecast.sources.hub import open_hub
@@ -238,12 +246,15 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise DataError(f"there is no weights file {path}")
     try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
+        with enough_to_read(path):
+            if path.suffix == ".safetensors":
+                from safetensors.torch import load_file
 
-            return load_file(path)
-        _check_unpacked(path)
-        data = torch.load(path, map_location="cpu", weights_only=True)
+                return load_file(path)
+            _check_unpacked(path)
+            data = torch.load(path, map_location="cpu", weights_only=True)
+    except ResourceError:
+        raise
     except Exception as error:  # whatever a broken file makes a reader raise
         raise DataError(
             f"{path} cannot be read as weights ({first_line(error)}); give safetensors or a checkpoint of tensors"

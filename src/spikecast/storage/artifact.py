@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from spikecast._version import __version__
 from spikecast.config import Config, is_pattern
-from spikecast.errors import ArtifactError, ConfigError, SpikecastError, first_line
+from spikecast.errors import ArtifactError, ConfigError, SpikecastError, enough_to_read, first_line
 from spikecast.graph.execute.watch import MAX_MEMORY, Limits
 from spikecast.graph.program import NEURON
 from spikecast.network.base import Network
@@ -73,23 +73,29 @@ def load(
     Regions need the `model` that they were taken from; a whole network needs no Python code of its model.
     """
     place, most = usable_device(device), None if max_memory is None else bytes_of(max_memory)
-    document, tensors = container.read(path, place)
-    body = document.body
-    with blaming(f"{path} cannot be loaded", "save the network again"):
-        if isinstance(body, schema.Network):
+    with enough_to_read(path):
+        document, tensors = container.read(path, place)
+        with blaming(f"{path} cannot be loaded", "save the network again"):
+            if isinstance(document.body, schema.Regions):
+                return _regions(document.body, tensors, model, place, most)
             if model is not None:
                 raise ArtifactError("it holds a whole network, which needs no model; leave model= out")
-            return network_from_record(body, tensors, place, most)
-        if model is None:
-            raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
-        networks = {}
-        for name, part in body.regions.items():
-            submodule(model, name)  # there must be one
-            networks[name] = network_from_record(part, tensors, place, most)
-            networks[name].name = name
-        whole = RegionNetwork(model, networks, Config.from_json(body.config)).to(place)
-        whole.about, whole.notes = body.about, list(body.notes)
-        return whole
+            return network_from_record(document.body, tensors, place, most)
+
+
+def _regions(
+    body: schema.Regions, tensors: Mapping[str, Tensor], model: nn.Module | None, place: torch.device, most: int | None
+) -> RegionNetwork:
+    if model is None:
+        raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
+    networks = {}
+    for name, part in body.regions.items():
+        submodule(model, name)  # there must be one
+        networks[name] = network_from_record(part, tensors, place, most)
+        networks[name].name = name
+    whole = RegionNetwork(model, networks, Config.from_json(body.config)).to(place)
+    whole.about, whole.notes = body.about, list(body.notes)
+    return whole
 
 
 def document_of(body: schema.Network | schema.Regions, store: TensorStore) -> str:

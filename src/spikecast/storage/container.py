@@ -6,17 +6,18 @@ The checksum in the document is that of the document and all tensors: it tells d
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
+import msgspec
 import torch
 from torch import Tensor
 
-from spikecast.errors import ArtifactError, SpikecastError, first_line
+from spikecast.errors import ArtifactError, SpikecastError, first_line, is_want_of_memory
 from spikecast.storage.files import blaming, file_start, replacing
-from spikecast.storage.schema import FORMAT, Document, Head, decoded
+from spikecast.storage.schema import FORMAT, Document, Head, Record, Size, Sizes, decoded, short
 from spikecast.storage.tensors import is_whole
 
 # A document takes some ten times its length once it is parsed. This is room for forty thousand ops.
@@ -40,6 +41,7 @@ _KINDS = {  # of numbers, as safetensors names them and in the order it has them
     torch.int64: "I64",
     torch.uint64: "U64",
 }
+_DTYPES = {name: dtype for dtype, name in _KINDS.items()}
 
 
 def write(path: str | os.PathLike[str], text: str, tensors: Mapping[str, Tensor]) -> None:
@@ -68,41 +70,65 @@ def _parts(text: str, tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryv
         raise ArtifactError(f"its graph takes more than {MAX_HEADER} bytes; convert a smaller model")
     yield len(header).to_bytes(8, "little") + header
     for name in ordered:
-        yield tensors[name].reshape(-1).view(torch.uint8).numpy().data
+        yield _bytes(tensors[name])
 
 
 def read(path: str | os.PathLike[str], device: torch.device) -> tuple[Document, dict[str, Tensor]]:
     """The document and the tensors of a file that is whole and of our format."""
-    from safetensors import safe_open
-
     _check_file(path)
     try:
-        with _named(path) as name, safe_open(name, framework="pt", device="cpu") as file:
-            text = _text(path, file.metadata() or {})
-            # Copies: the library's are windows on a file that may change, at odd addresses that cost the last bits.
-            tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
-    except SpikecastError:
+        with open(path, "rb") as file:
+            length = min(int.from_bytes(file.read(8), "little"), MAX_HEADER)
+            header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+            text = _text(path, msgspec.json.decode(header.pop("__metadata__", b"{}"), type=dict[str, str]))
+            entries = {name: msgspec.json.decode(entry, type=_Entry) for name, entry in header.items()}
+            tensors = _tensors(file, entries)
+    except (SpikecastError, MemoryError):
         raise
-    except Exception as error:  # the library's own type, and whatever torch says of a shape or of the memory
+    except Exception as error:  # whatever msgspec says of a header, torch of a shape, and the system of a disk
+        if is_want_of_memory(error):
+            raise
         raise ArtifactError(f"{path} is cut short or damaged ({first_line(error)}); copy or save it again") from error
     if not is_whole(text, tensors):
         raise ArtifactError(f"{path} is damaged: its checksum does not match; copy or save it again")
     with blaming(f"{path} cannot be loaded", "save the network again"):
         document = decoded(text, Document)
-    return document, {name: tensor.to(device) for name, tensor in tensors.items()}
+    for name in tensors:  # one by one: the device need not hold its own beside all of ours
+        tensors[name] = tensors[name].to(device)
+    return document, tensors
 
 
-@contextmanager
-def _named(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A name that safetensors can open: it takes UTF-8 only, and the name of a file may be any bytes."""
-    name = os.fspath(path)
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        with open(name, "rb") as file:
-            yield f"/dev/fd/{file.fileno()}"
-    else:
-        yield name
+class _Entry(Record, frozen=True):
+    """Where a tensor lies behind the header."""
+
+    dtype: str
+    shape: Sizes
+    data_offsets: tuple[Size, Size]
+
+
+def _tensors(file: IO[bytes], entries: Mapping[str, _Entry]) -> dict[str, Tensor]:
+    """All tensors, each read once, into memory of its own.
+
+    The library maps the file. Its tensors are windows on what may change, at odd addresses that cost the last bits, and
+    copies of them would take the memory twice.
+    """
+    found, end, size = {}, 0, os.fstat(file.fileno()).st_size - file.tell()
+    for name, entry in sorted(entries.items(), key=lambda pair: pair[1].data_offsets):
+        dtype = _DTYPES[entry.dtype]
+        start, end = end, end + math.prod(entry.shape) * dtype.itemsize
+        if entry.data_offsets != (start, end) or end > size:
+            raise ValueError(f"the tensor {short(name)} does not lie where it must")
+        found[name] = torch.empty(entry.shape, dtype=dtype)
+        if file.readinto(_bytes(found[name])) != end - start:  # type: ignore[attr-defined]
+            raise ValueError("it ends too early")
+    if end != size:
+        raise ValueError("it goes on behind its last tensor")
+    return found
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    """The memory of a tensor that lies in it in the usual order."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def _check_file(path: str | os.PathLike[str]) -> None:

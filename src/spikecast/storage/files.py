@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from spikecast.errors import ArtifactError, SpikecastError, first_line
+from spikecast.errors import ArtifactError, ResourceError, SpikecastError, first_line
+
+_LEFT = re.compile(r"\.spikecast-[0-9a-f]{16}\.tmp")
 
 
 @contextmanager
@@ -20,9 +23,11 @@ def replacing(path: str | os.PathLike[str], *, folders: bool = False) -> Iterato
     A link stays one: the file that it leads to is replaced. With `folders` those that lack are made. What writers that
     were killed have left in the folder is removed.
     """
+    made: list[Path] = []
     try:
         target = _target(path)
         if folders:
+            made = [folder for folder in target.parents if not folder.exists()]
             target.parent.mkdir(parents=True, exist_ok=True)
         _remove_left(target.parent)
         with _temporary(target.parent) as file:
@@ -33,6 +38,9 @@ def replacing(path: str | os.PathLike[str], *, folders: bool = False) -> Iterato
                 file.close()
             os.replace(file.name, target)
     except Exception as error:
+        for folder in made:
+            with suppress(OSError):  # as where it was not made, or somebody else uses it already
+                folder.rmdir()
         said = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
         raise ArtifactError(f"{path} is not written: {said}; nothing was changed") from error
     with suppress(OSError):  # the name, too, is on the disk only then; not every system can do it
@@ -101,22 +109,28 @@ def _temporary(folder: Path) -> Iterator[IO[bytes]]:
     """A new file, locked as long as it is open: that says that its writer lives. It is removed unless it was moved."""
     while True:
         path, is_own = folder / f".spikecast-{secrets.token_hex(8)}.tmp", True
+        file = open(path, "xb")  # noqa: SIM115 - closed below
         try:
-            with open(path, "xb") as file:
-                with suppress(OSError):
-                    is_own = lock(file.fileno())
-                if is_own and os.fstat(file.fileno()).st_nlink:
-                    yield file
-                    return  # else another writer was quicker, and took it for one that was left
+            with suppress(OSError):
+                is_own = lock(file.fileno())
+            if is_own and os.fstat(file.fileno()).st_nlink:
+                yield file
+                return  # else another writer was quicker, and took it for one that was left
         finally:
+            with suppress(OSError):  # what counts is on the disk already
+                file.close()
             with suppress(OSError):
                 os.unlink(path)
 
 
 def _remove_left(folder: Path) -> None:
     """Remove the files that no living writer has locked."""
-    for left in folder.glob(f".spikecast-{'[0-9a-f]' * 16}.tmp"):
+    names: list[str] = []
+    with suppress(OSError), os.scandir(folder) as entries:  # a folder may be written to and not listed
+        names += (entry.name for entry in entries if _LEFT.fullmatch(entry.name))
+    for name in names:
         with suppress(OSError):
+            left = folder / name
             descriptor = os.open(left, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
             try:
                 if lock(descriptor):
@@ -145,5 +159,7 @@ def blaming(what: str, remedy: str, kind: type[Exception] = SpikecastError) -> I
     """One line that begins with the file and ends with what to do, for whatever was found wrong inside."""
     try:
         yield
+    except (MemoryError, ResourceError):  # which are nobody's fault here
+        raise
     except (kind, RecursionError) as error:
         raise ArtifactError(f"{what}: {first_line(error)}; {remedy}") from None

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spikecast.config import MAX_BURST, MAX_LEVELS, MAX_STEPS, Coding
-from spikecast.errors import ArtifactError, MissingExtraError, SpikecastError, first_line
+from spikecast.errors import ArtifactError, MissingExtraError, SpikecastError, enough_to_read, first_line
 from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender, occurrences
 from spikecast.storage.child import HDF5_SIGNATURE, read_hdf5
 from spikecast.storage.files import file_start, replacing
@@ -63,12 +63,19 @@ def load_events(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> 
     size, start = file_start(path, "a file of events")
     if size > max_bytes + MAX_HEADER:
         raise ArtifactError(f"{path} has {size} bytes, the limit is {max_bytes}; give a larger max_bytes")
+    with enough_to_read(path):
+        return _load(path, start, max_bytes)
+
+
+def _load(path: str | os.PathLike[str], start: bytes, max_bytes: int) -> Events:
     try:
         if start[:2] == b"PK":
             return _load_npz(path, max_bytes)
         if start == HDF5_SIGNATURE:
             return _load_hdf5(path, max_bytes)
         raise ArtifactError("it is neither npz nor HDF5")
+    except MemoryError:
+        raise
     except SpikecastError as error:
         raise type(error)(f"{path} holds no events that can be read: {error}") from None
     except Exception as error:  # zipfile, zlib and numpy have a dozen types for a damaged file

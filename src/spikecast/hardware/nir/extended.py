@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spikecast.errors import ArtifactError
+from spikecast.errors import ArtifactError, enough_to_read
 from spikecast.hardware.circuit.parts import Layer
 from spikecast.hardware.nir.builder import Built
 from spikecast.hardware.nir.file import read_extended
@@ -79,7 +79,8 @@ def load_nir(path: str | os.PathLike[str], device: str | torch.device | None = N
         True
     """
     place = artifact.usable_device(device)
-    return restored(path, read_extended(path), place)
+    with enough_to_read(path):
+        return restored(path, read_extended(path), place)
 
 
 def restored(path: str | os.PathLike[str], tree: Mapping[str, Any], place: torch.device) -> SpikingNetwork:
