@@ -1,6 +1,6 @@
 """The smallest network of every family of timm and the smallest image it takes: python -m benchmarks.coverage.find
 
-Nothing is downloaded and nothing is computed: the networks are built without memory (torch's device "meta").
+Nothing is downloaded, and hardly anything computed: the networks are built without memory (torch's device "meta").
 """
 
 from __future__ import annotations
@@ -53,7 +53,20 @@ def _size(name: str) -> tuple[int, str]:
             except Exception:  # a network may refuse a size in any way it likes
                 continue
             return size, "yes" if resized else "no"
-    return int(timm.get_pretrained_cfg(name).input_size[-1]), "no"
+    return _size_by_values(name), "no"
+
+
+def _size_by_values(name: str) -> int:
+    """The least size that a network takes which decides by values, and so cannot be asked without any."""
+    model = timm.create_model(name, pretrained=False).eval()
+    for size in SIZES:
+        try:
+            with torch.no_grad():
+                model(torch.zeros(2, 3, size, size))
+        except Exception:  # as above
+            continue
+        return size
+    return int(timm.get_pretrained_cfg(name).input_size[-1])
 
 
 if __name__ == "__main__":

@@ -65,3 +65,28 @@ def test_the_number_of_elements_becomes_a_product_of_sizes() -> None:
         execution.start([torch.ones(shape)])
         (found,) = execution.advance(Neurons(never))
         assert float(found[0, 0]) == shape[0] * shape[1]
+
+
+class Positions(nn.Module):
+    """Positions as one-hot codes times a table, as vision models of Gemma have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Parameter(torch.randn(7, 4)), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        index = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1) % 5
+        codes = nn.functional.one_hot(index, num_classes=7)
+        return self.head(torch.relu(x + codes.to(x.dtype) @ self.table)), codes
+
+
+def test_one_hot_codes_are_opened(tmp_path) -> None:
+    torch.manual_seed(0)
+    model, x = Positions().eval(), torch.randn(2, 6, 4)
+    snn = convert(model, [x], Config(num_steps=4, thresholds="quantile"))
+    assert "aten.one_hot" not in {node.op for node in snn.plan.program.nodes}
+    snn.save(tmp_path / "net")
+    for network in (snn, load(tmp_path / "net")):
+        assert torch.equal(network(x)[1], model(x)[1])
+        assert torch.equal(network.analog(x)[0], model(x)[0])
+    assert torch.equal(load(tmp_path / "net")(x)[0], snn(x)[0])

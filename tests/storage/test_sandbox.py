@@ -227,9 +227,15 @@ def test_nothing_is_left_behind(path: Path, tmp_path: Path, monkeypatch) -> None
 def test_the_process_gives_up_what_it_can(tmp_path: Path) -> None:
     """Memory, files, core dumps; and it has no environment."""
     code = """if True:
-        import os, resource
+        import ctypes, mmap, os, resource
         from spikecast.storage import guest
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 4]
+        # as malloc keeps addresses for each thread
+        kept = libc.mmap(None, 2**29, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         guest._give_up(2**28)
+        usable = mmap.PROT_READ | mmap.PROT_WRITE
+        print(sum(libc.mprotect(ctypes.c_void_p(kept + (n << 26)), 2**26, usable) == 0 for n in range(8)))
         try:
             bytearray(2**29)
         except MemoryError:
@@ -242,7 +248,22 @@ def test_the_process_gives_up_what_it_can(tmp_path: Path) -> None:
         print([resource.getrlimit(k) for k in (resource.RLIMIT_CORE, resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE)])
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert done.stdout.splitlines() == ["no memory", "File too large", "1", "[(0, 0), (0, 0), (64, 64)]"]
+    assert done.stdout.splitlines() == ["4", "no memory", "File too large", "1", "[(0, 0), (0, 0), (64, 64)]"]
+
+
+def test_a_file_that_wants_twice_the_memory(tmp_path: Path) -> None:
+    """It is refused in one line, and took no more than it may; the caller lives."""
+    model, x = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 3)).eval(), torch.randn(2, 4096)
+    snn = spikecast.convert(model, [x], spikecast.Config(num_steps=2, thresholds="quantile"))
+    snn.save(tmp_path / "net")
+    process = Process(str(tmp_path / "net"), Sandbox(memory="32MiB"))
+    with pytest.raises(ResourceError, match=r"net takes more than 32MiB of memory in its sandbox; give more: "):
+        process.start()
+    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    most, now = (int(status.partition(f"{name}:")[2].split()[0]) for name in ("VmHWM", "VmRSS"))
+    assert most - now < 40 * 1024
+    process.stop()
+    assert torch.equal(spikecast.load(tmp_path / "net", sandbox=Sandbox(memory="512MiB"))(x), snn(x))
 
 
 def test_its_surroundings(snn: Any) -> None:

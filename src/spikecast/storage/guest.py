@@ -76,7 +76,10 @@ def _give_up(memory: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         with open("/proc/self/statm") as statm:
-            taken = int(statm.read().split()[0]) * resource.getpagesize()
+            pages = [int(word) * resource.getpagesize() for word in statm.read().split()]
+        # Addresses that malloc keeps for later are taken already. The limit of data counts them once they are used.
+        taken, most = pages[0], pages[5] + memory
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     else:
         taken = 2**33
     bound(taken + memory, None)
@@ -94,17 +97,16 @@ def _allow(seconds: float) -> None:
 
 def _safe(answer: Any, request: bytes) -> Any:
     """An answer, or what went wrong."""
-    from spikecast.errors import SpikecastError, first_line
+    from spikecast.errors import SpikecastError, first_line, is_want_of_memory
     from spikecast.storage.messages import Failure
 
     try:
         return answer(request)
     except SpikecastError as error:
         return Failure(type(error).__name__, first_line(error))
-    except MemoryError:
-        return Failure("", "it takes more memory than it may")
     except Exception as error:  # of an op that does not take what the file gives it
-        return Failure("", f"{type(error).__name__}: {first_line(error)}")
+        kind = "ResourceError" if is_want_of_memory(error) else ""
+        return Failure(kind, f"{type(error).__name__}: {first_line(error)}")
 
 
 def _hello(network: SpikingNetwork, shared: Shared) -> Hello:

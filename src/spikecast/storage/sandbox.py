@@ -23,7 +23,7 @@ import torch
 
 from spikecast import errors
 from spikecast.batches import Call
-from spikecast.errors import ArtifactError, ConfigError, SpikecastError
+from spikecast.errors import ArtifactError, ConfigError, ResourceError, SpikecastError, enough_memory
 from spikecast.network.chunks import bytes_of
 from spikecast.storage.files import blaming
 from spikecast.storage.messages import Answer, Failure, Hello, Reply, Request, Shared, one_line
@@ -116,13 +116,17 @@ class Process:
             reply = self._reply(encoded(request).encode())
             if not isinstance(reply, Answer):
                 raise ArtifactError(f"{self.path}: its sandbox speaks of something else")
-            with blaming(f"{self.path} gave an answer that cannot be read", "do not trust it", Exception):
+            wrong = blaming(f"{self.path} gave an answer that cannot be read", "do not trust it", Exception)
+            with enough_memory(), wrong:
                 return self.shared.unpack(reply.value), reply.tally
 
     def _reply(self, request: bytes) -> Reply:
         text = self._exchange(request, self.limits.seconds)
         with blaming(f"{self.path} gave an answer that cannot be read", "do not trust it"):
             reply: Reply = decoded(text, Reply)  # type: ignore[arg-type]
+        if isinstance(reply, Failure) and reply.kind == "ResourceError":
+            said = f"{self.path} takes more than {self.limits.memory} of memory in its sandbox"
+            raise ResourceError(f"{said}; give more: sandbox=Sandbox(memory=...)")
         if isinstance(reply, Failure):
             raise _OURS.get(reply.kind, ArtifactError)(
                 one_line(reply.line if reply.kind in _OURS else f"{self.path} cannot be run ({reply.line})")

@@ -13,6 +13,7 @@ from torch import Tensor
 from spikecast.errors import CaptureError
 from spikecast.graph.capture.clean import Rewriter, drop_dead
 from spikecast.graph.capture.lowrank import merge_adapters
+from spikecast.graph.capture.one_hot import open_one_hot
 from spikecast.graph.capture.recurrent import open_recurrent
 from spikecast.graph.program import Meta, Node, Program, Ref
 
@@ -23,9 +24,9 @@ _WEIGHTED = ("aten.conv1d", "aten.conv2d", "aten.conv3d", *_TRANSPOSED, "aten.li
 def simplify(program: Program) -> Program:
     """Fold adapters, and per-channel affine ops, into the weighted op beside or before them, then open attention.
 
-    Recurrent layers are opened as well.
+    Recurrent layers and one-hot codes are opened as well.
     """
-    writer = Rewriter(open_recurrent(fold_affine(merge_adapters(program))))
+    writer = Rewriter(open_recurrent(fold_affine(merge_adapters(open_one_hot(program)))))
     return drop_dead(writer.run(partial(_open_attention, writer)))
 
 
