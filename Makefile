@@ -11,12 +11,12 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check architecture pictures real importers browser dist bench soak fuzz coverage docs clean FORCE
+.PHONY: help demo test test-slow check architecture pictures real importers browser dist bench soak fuzz coverage docs notebooks clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/installed-demo ## convert two small networks; prints a table and writes an HTML report
+demo: .venv/installed-demo ## convert a small network, say how close it comes at what energy, and write an HTML report
 	$(PY) -m spikecast demo
 
 test: .venv/installed-dev ## all tests that are neither slow nor in need of the real models, and the coverage of src
@@ -75,6 +75,9 @@ fuzz: .venv/installed-dev ## hostile files, five minutes of each kind (FUZZ="art
 
 docs: .venv/installed-dev ## the documentation as a site, in out/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+
+notebooks: .venv/installed-dev ## run examples/notebooks anew, and keep what they print and draw
+	OMP_NUM_THREADS=1 $(PY) examples/notebooks/run.py
 
 coverage: .venv/installed-dev ## every family of timm and every network of torchvision; takes hours, goes on where it stopped
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks.coverage

@@ -1,4 +1,4 @@
-"""What `spikecast demo` does, in Python: a network that comes with the package becomes a spiking one.
+"""What `spikecast demo` does, in Python: networks that come with the package become spiking ones.
 
 pip install "spikecast[demo]"
 python examples/demo.py
@@ -7,19 +7,19 @@ python examples/demo.py
 from __future__ import annotations
 
 from spikecast import Config, convert, measure
-from spikecast.sources import Preparation, open_data
-from spikecast.sources.demo import demo_network
+from spikecast.sources import open_data, open_model
 
 
 def main() -> None:
-    grey = Preparation(size=8, crop=1.0, mean=(0.0,), std=(1.0,))
-    training = open_data("demo:digits", grey, split="train", limit=256)  # thresholds are found from these
-    held_out = open_data("demo:digits", grey)  # and accuracy is measured on these
-    for name in ("cnn", "vit"):
-        model = demo_network(name)
-        for coding in ("differential", "rate"):
-            snn = convert(model, training, Config(num_steps=4, num_levels=4, coding=coding))
-            print(f"\n{name}, {coding} coding\n{measure.evaluate(snn, held_out, model=model).table()}")
+    for name, data in {"cnn": "demo:digits", "llm": "demo:text", "tones": "demo:tones"}.items():
+        loaded = open_model(f"demo:{name}")  # the network, its task, and how its images are made ready
+        training = open_data(data, loaded.preparation, split="train", limit=256)  # thresholds are found from these
+        held_out = open_data(data, loaded.preparation, batch_size=100)  # and this is measured
+        snn = convert(loaded.model, training)  # for one step, the default
+        several = snn.reconfigure(Config(num_steps=4), training)
+        for words, network in (("one step", snn), ("four steps", several)):
+            found = measure.evaluate(network, held_out, loaded.task, model=loaded.model)
+            print(f"\n{name}, {words}\n{found.table()}")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ import spikecast
 from spikecast.cli import common
 from spikecast.cli.app import COMMANDS
 from spikecast.cli.doctor import EXTRAS
-from spikecast.sources import Preparation, open_data
+from spikecast.sources import Preparation
 from spikecast.sources.demo import demo_network
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--thresholds", "quantile", "-T", "2", "--limit", "32"]
-DEMO = ["--calibrate", "256", "--batch-size", "64", "--limit", "64"]  # what the demo calibrates and measures with
+DEMO = ["--calibrate", "256", "--batch-size", "100", "--limit", "64"]  # what the demo calibrates and measures with
 GREY = Preparation(size=8, crop=1.0, mean=(0.0,), std=(1.0,))
 
 
@@ -48,38 +48,72 @@ def test_version(cli) -> None:
     assert cli("--version").out == f"spikecast {spikecast.__version__}\n"
 
 
-@pytest.mark.parametrize("name", ["cnn", "vit"])
-def test_the_packaged_networks_are_good(name: str) -> None:
-    data = open_data("demo:digits", GREY, batch_size=500)
-    ((images, labels),) = data
-    assert len(images) == 449
-    assert sum(len(y) for _, y in open_data("demo:digits", GREY, split="train")) == 1348
-    with torch.no_grad():
-        answers = demo_network(name)(images).argmax(1)
-    assert float((answers == labels).float().mean()) >= 0.985
-
-
-def test_demo(cli, home: Path) -> None:
-    done = cli("demo", "-T", "2", "--limit", "64", "--out", "shown")
+def test_demo_says_what_eval_measures(cli, home: Path) -> None:
+    done = cli("demo", "--model", "cnn,tones", "-T", "2", "--limit", "64", "--out", "shown")
     assert done.code == 0, done.err
     assert "What to try next" in done.out
-    lines = done.out.splitlines()
-    (head,) = {line for line in lines if line.startswith("t ")}
-    assert head.split() == [
-        "t",
-        "slots",
-        *(w for c in ("differential", "rate") for w in (c, "accuracy", c, "same", c, "E")),
-    ]
-    assert [line.split()[1] for line in lines if line.startswith("2 ")] == ["6", "6"]
-    said = [line.split(", ") for line in lines if line.startswith("Converted for one step of 3 slots, the default: ")]
-    plain = json.loads(cli("eval", "demo:vit", "--data", "demo:digits", *DEMO, "--json").out)
-    figures = plain["steps"]["top1"], plain["agreement"], plain["energy"]["ratio"]
-    words = [f"{name} {value:.1%}" for name, (value,) in zip(("accuracy", "same", "E"), figures, strict=True)]
-    assert [said[1][1].removeprefix("the default: "), *said[1][2:]] == words
-    assert len(said) == 2
-    made = {f"{net}_{coding}.spikecast" for net in ("cnn", "vit") for coding in ("differential", "rate")}
-    assert {p.name for p in (home / "shown").iterdir()} == made | {"cnn.html", "vit.html"}
-    assert "<html" in (home / "shown" / "vit.html").read_text()
+    assert {p.name for p in (home / "shown").iterdir()} == {
+        f"{name}.{ending}" for name in ("cnn", "tones") for ending in ("html", "spikecast")
+    }
+    for name, data, things in (("cnn", "digits", "digits"), ("tones", "tones", "sounds")):
+        page = (home / "shown" / f"{name}.html").resolve()
+        assert f"The page: {page.as_uri()}" in done.out.splitlines()
+        assert "<html" in page.read_text()
+        plain = json.loads(cli("eval", f"demo:{name}", "--data", f"demo:{data}", *DEMO, "--json").out)
+        (same,), (energy,), (right,) = plain["agreement"], plain["energy"]["ratio"], plain["steps"]["top1"]
+        said = f"One step answers as the network does for {same:.1%} of 64 {things}, at {energy:.0%} of its energy."
+        assert said in done.out.splitlines()
+        assert f"It is right for {right:.1%} of them; the network itself, for {plain['ann']['top1']:.1%}." in done.out
+        again = json.loads(cli("eval", f"shown/{name}.spikecast", "--data", f"demo:{data}", *DEMO, "--json").out)
+        assert again["steps"] == plain["steps"]
+
+
+def test_demo_of_the_language_model(cli) -> None:
+    words = ("demo", "--model", "llm", "-T", "2", "--limit", "8", "--out", "spoken")
+    done = cli(*words)
+    assert done.code == 0, done.err
+    (said,) = [line for line in done.out.splitlines() if line.startswith("One step answers")]
+    assert " of 512 letters, at " in said  # eight texts of 64
+    assert "Its perplexity is " in done.out
+    assert 'From "The network " on it writes: "' in done.out
+    found = json.loads(cli(*words, "--json").out)["llm"]
+    assert found["samples"] == 8
+    assert {name: len(found[name]["agreement"]) for name in ("one step", "differential", "rate")} == {
+        "one step": 1,
+        "differential": 2,
+        "rate": 2,
+    }
+    assert f" for {found['one step']['agreement'][0]:.1%} of 512 letters" in said
+
+
+@pytest.mark.parametrize(("model", "data"), [("llm", "text"), ("tones", "tones")])
+def test_commands_on_what_is_no_image(cli, home: Path, model: str, data: str) -> None:
+    words = ["--data", f"demo:{data}", *QUICK]
+    done = cli("convert", f"demo:{model}", *words, "--out", f"{model}.spikecast")
+    assert done.code == 0, done.err
+    assert "32 samples" in done.err
+    assert "pixels" not in done.err
+    assert "preparation" not in spikecast.load(home / f"{model}.spikecast").about
+    fresh = json.loads(cli("eval", f"demo:{model}", *words, "--json").out)
+    saved = json.loads(cli("eval", f"{model}.spikecast", "--data", f"demo:{data}", *QUICK[2:], "--json").out)
+    assert saved["steps"] == fresh["steps"]
+    assert next(iter(fresh["steps"])) == {"text": "perplexity", "tones": "top1"}[data]
+    assert cli("explain", f"{model}.spikecast", "--data", f"demo:{data}", "--limit", "4").code == 0
+    done = cli("report", f"{model}.spikecast", "--data", f"demo:{data}", "--limit", "8", "--out", f"{model}.html")
+    assert done.code == 0, done.err
+    done = cli("compare", f"demo:{model}", *words, "--presets", "ours", "--levels", "4")
+    assert done.code == 0, done.err
+    assert "2 images" not in cli("inspect", f"demo:{model}").out
+    assert "SNN, 2 images, T = 2" in cli("bench", f"demo:{model}", "-T", "2", "--rounds", "1").out  # as its example has
+
+
+@pytest.mark.parametrize(
+    ("model", "data"), [("cnn", "text"), ("cnn", "tones"), ("llm", "digits"), ("llm", "tones"), ("tones", "text")]
+)
+def test_data_of_another_network_is_refused_in_one_line(cli, model: str, data: str) -> None:
+    done = cli("eval", f"demo:{model}", "--data", f"demo:{data}", *QUICK)
+    assert done.code == 1
+    assert done.complaint.startswith("spikecast: ")
 
 
 def test_inspect_needs_no_data(cli) -> None:

@@ -71,9 +71,10 @@ def test_wheel_holds_the_package_and_nothing_else(unpacked: Path) -> None:
     ignored = {".nbi", ".nbc"}  # what numba keeps beside the kernels
     found = {p.relative_to(unpacked) for p in (unpacked / "spikecast").rglob("*") if p.is_file()}
     assert found == {p for p in sources if p.suffix not in ignored}
-    for name in ("py.typed", "paper/paper.json", "sources/demo/cnn.safetensors", "sources/demo/vit.safetensors"):
+    demo = [f"sources/demo/{name}" for name in ("cnn.safetensors", "llm.safetensors", "text.txt")]
+    for name in ("py.typed", "paper/paper.json", *demo):
         assert (unpacked / "spikecast" / name).is_file()
-    assert sum(p.stat().st_size for p in (unpacked / "spikecast" / "sources" / "demo").iterdir()) < 400_000
+    assert sum(p.stat().st_size for p in (unpacked / "spikecast" / "sources" / "demo").iterdir()) < 800_000
 
 
 def test_metadata(unpacked: Path) -> None:
@@ -130,3 +131,6 @@ def test_the_core_alone(core, tmp_path: Path) -> None:
     done = core("demo")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].endswith('pip install "spikecast[demo]"')
+    done = core("demo", "--model", "tones", "--limit", "16", "--steps", "2")  # its sounds are made by code
+    assert done.returncode == 0, done.stderr
+    assert "of 16 sounds, at " in done.stdout

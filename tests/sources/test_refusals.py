@@ -99,7 +99,7 @@ def test_images_that_are_too_large_or_none(
             r"timm:vit_tiny.* could not be made .*depht",
         ),
         ("demo:cnn", {"options": {"width": 3}}, "is as it is; leave width out"),
-        ("demo:rnn", {}, "no demo network 'rnn'; take one of cnn, vit"),
+        ("demo:rnn", {}, "no demo network 'rnn'; take one of cnn, vit, llm, tones"),
         ("none.pt2", {}, "there is no program none.pt2"),
     ],
 )

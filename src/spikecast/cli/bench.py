@@ -18,6 +18,7 @@ from spikecast.cli.source import open_source
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError
 from spikecast.progress import progress
+from spikecast.sources import samples
 from spikecast.text import columns
 
 
@@ -47,6 +48,7 @@ def command(
     if source.regions is not None or source.task == "detection":
         raise ConfigError(f"{model.model} is converted by region; time the regions with a script of your own")
     batch = source.inputs(batch_size, shape)
+    batch_size = samples(batch)  # a model that has an example is given that
     network = source.network
     if network is None:
         config = settings.config(machine.seed)

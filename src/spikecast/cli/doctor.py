@@ -30,7 +30,7 @@ EXTRAS = {
 USES = {
     "vision": "timm:, torchvision:, and images from files",
     "report": "--plot",
-    "demo": "spikecast demo, and demo:digits",
+    "demo": "demo:digits, and with it spikecast demo",
     "nir": "spikecast export",
     "transformers": "hf:",
     "hub": "hub://",

@@ -209,8 +209,7 @@ def open_job(
             calibrating = opened(split="train", limit=count)
         except DataError:  # there is no training split
             calibrating = opened(split="val", limit=count)
-    size = f"{len(batches)} images; {source.preparation}" if isinstance(batches, Data) else "batches of its own"
-    common.note(f"{options.model}, {options.data}: {size}")
+    common.note(f"{options.model}, {options.data}: {_size_text(batches, source)}")
     said = {**_said(source, options), "time_axis": time_axis}
     return Job(source, batches, calibrating, said, source.task if given is None else given, time_axis)
 
@@ -228,6 +227,13 @@ def _numbered(batches: Iterable[Any], source: Source, options: JobOptions) -> It
         return batches
     image, _ = on_device(first, source.device)
     return batches.for_outputs(scores(source.model(image)).shape[1], options.class_map)
+
+
+def _size_text(batches: Iterable[Any], source: Source) -> str:
+    """What was understood of the data."""
+    if not isinstance(batches, Data):
+        return "batches of its own"
+    return f"{len(batches)} images; {source.preparation}" if source.takes_images else f"{len(batches)} samples"
 
 
 def _said(source: Source, options: JobOptions) -> dict[str, Any]:

@@ -25,7 +25,10 @@ from spikecast.measure.tasks import TASKS
 Steps = Annotated[int, typer.Option("--steps", "-T", help="time-steps")]
 DataSpec = Annotated[
     str,
-    typer.Option(help="imagefolder:DIR, imagenet:DIR, cifar10:DIR, coco:DIR, voc:DIR, demo:digits or FILE.py:FUNCTION"),
+    typer.Option(
+        help="imagefolder:DIR, imagenet:DIR, cifar10:DIR, coco:DIR, voc:DIR, demo:digits, demo:text, demo:tones or "
+        "FILE.py:FUNCTION"
+    ),
 ]
 LevelList = Annotated[str, typer.Option("--levels", "-n", help="thresholds per sign, with commas between")]
 Limit = Annotated[
@@ -85,8 +88,8 @@ class ModelOptions(WeightOptions):
         str,
         typer.Argument(
             metavar="MODEL",
-            help="timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, onnx:FILE, demo:cnn, demo:vit, FILE.py:FACTORY, "
-            "FILE.pt2 or FILE.spikecast",
+            help="timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, onnx:FILE, demo:NAME (cnn, vit, llm, tones), "
+            "FILE.py:FACTORY, FILE.pt2 or FILE.spikecast",
         ),
     ]
     of: Annotated[

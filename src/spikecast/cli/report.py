@@ -74,7 +74,8 @@ def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:
     """The report of some networks of a job, with pictures that look as the images did."""
     from spikecast.page import build
 
-    data = job.batches if isinstance(job.batches, Data) else None  # others are made ready in a way of their own
+    data = job.batches if isinstance(job.batches, Data) else None
+    is_prepared = data is not None and job.source.takes_images  # others are made ready in a way of their own
     prepared = job.source.preparation
     return build(
         job.source.model,
@@ -83,7 +84,7 @@ def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:
         title=title,
         task=job.task,
         classes=class_names([] if data is None else data.classes, job.source.classes),
-        to_pixels=None if data is None else lambda x: pixels(x, prepared),
+        to_pixels=(lambda x: pixels(x, prepared)) if is_prepared else None,
     )
 
 

@@ -19,12 +19,12 @@ from spikecast.measure.tasks import TASKS, Task
 from spikecast.network.base import Network
 from spikecast.network.regions import RegionNetwork
 from spikecast.network.spiking import SpikingNetwork
-from spikecast.sources import Preparation
+from spikecast.sources import Preparation, are_images
 from spikecast.sources.models import RAW, Loaded, open_model, parts_of
 from spikecast.sources.plugin import function_in
 
 SUFFIX = ".spikecast"
-OF_DATA = {"coco": "detection", "voc": "segmentation"}  # of other data, classification
+OF_DATA = {"coco": "detection", "voc": "segmentation", "demo:text": "language"}  # of other data, classification
 ANY_SIZE = 320  # pixels of an example where a model takes any size
 
 
@@ -60,9 +60,9 @@ class Source(Loaded):
         Detectors prepare images themselves, and are converted by their parts.
         """
         own = self.network is None and self.spec.partition(":")[0].endswith(".py")
-        of_data = OF_DATA.get(data.partition(":")[0], "") if own else ""
+        of_data = OF_DATA.get(data, OF_DATA.get(data.partition(":")[0], "")) if own else ""
         task = task or of_data
-        changed: dict[str, Any] = {"takes_images": not data.partition(":")[0].endswith(".py")}
+        changed: dict[str, Any] = {"takes_images": are_images(data)}
         changed |= {"task": task} if task else {}
         if own and "detection" in (task, of_data):  # a task of one's own may score boxes too
             changed |= {"preparation": RAW, "regions": self.regions or parts_of(self.model)}

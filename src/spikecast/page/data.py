@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,11 @@ import msgspec
 
 from spikecast.measure.intervals import Interval
 from spikecast.measure.tasks import Metric
+
+
+def _plain(value: Any) -> str | float:
+    """Texts and numbers of classes of their own, as torch's version and figures of NumPy are."""
+    return str(value) if isinstance(value, str) else float(value)
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,8 @@ class ReportData:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
-        return dataclasses.asdict(self)
+        made: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_plain)
+        return made
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ReportData:

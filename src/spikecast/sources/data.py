@@ -1,4 +1,4 @@
-"""Where images and targets come from: folders and archives in the forms their publishers use."""
+"""Where inputs and targets come from: folders and archives in the forms their publishers use, and the demo's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError, first_line
 from spikecast.sources.classes import class_names, class_numbers
-from spikecast.sources.digits import digits
+from spikecast.sources.demo import DATA as DEMO
 from spikecast.sources.documents import inside, read_json
 from spikecast.sources.images import Preparation, read_classes, read_pixels
 from spikecast.sources.limit import Again, Limited, spread
@@ -28,14 +28,19 @@ Item = tuple[Tensor, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """An image and its target, which is made ready when it is called for; a path is the file that holds it."""
+    """An image and its target, which is made ready when it is called for; a path is the file that holds it.
 
-    prepare: Preparation
+    Without a preparation it is an input as the network takes it.
+    """
+
+    prepare: Preparation | None
     image: Path | Tensor
     target: Any
 
     def __call__(self) -> Item:
         image = read_pixels(self.image) if isinstance(self.image, Path) else self.image
+        if self.prepare is None:
+            return image, self.target
         is_map = isinstance(self.target, Path)
         return self.prepare(image), self.prepare.labels(read_classes(self.target)) if is_map else self.target
 
@@ -106,14 +111,15 @@ class Data:
 def check_data(spec: str) -> None:
     """Refuse a text that names no data, or a file or folder that is not there; nothing of it is read."""
     kind, _, place = spec.partition(":")
-    if spec == "demo:digits":
+    if kind == "demo" and place in DEMO:
         return
     if kind.endswith(".py"):
         check_file(spec, "data")
         return
     if kind not in SOURCES or not place:
         raise ConfigError(
-            f"data {spec!r}: give KIND:DIR with KIND one of {', '.join(SOURCES)}, or demo:digits, or FILE.py:FUNCTION"
+            f"data {spec!r}: give KIND:DIR with KIND one of {', '.join(SOURCES)}, or one of "
+            f"{', '.join(f'demo:{name}' for name in DEMO)}, or FILE.py:FUNCTION"
         )
     folder = Path(place).expanduser()
     if not folder.is_dir():
@@ -148,11 +154,8 @@ def open_data(
             batches = Again(make)
         return batches if limit is None else Limited(batches, limit)
     prepare = preparation or Preparation()
-    if spec == "demo:digits":
-        pixels, labels = digits(split)
-        pairs = zip(pixels, labels.tolist(), strict=True)
-        items: Sequence[Entry] = [Entry(prepare, *pair) for pair in pairs]
-        task, classes = "classification", [str(c) for c in range(10)]
+    if kind == "demo":
+        task, items, classes = demo_data(place, prepare, split)
     else:
         task, items, classes = SOURCES[kind](Path(place).expanduser(), prepare, split)
     if not items:
@@ -160,7 +163,22 @@ def open_data(
     return Data(task, spread(items, limit), batch_size, skip_corrupt, classes)
 
 
+def are_images(spec: str) -> bool:
+    """Whether the data that a text names are images, which are made ready; others are taken as they are."""
+    kind, _, name = spec.partition(":")
+    return not kind.endswith(".py") and not (kind == "demo" and name in DEMO and DEMO[name].is_ready)
+
+
 Source = tuple[str, Sequence[Entry], list[str]]
+
+
+def demo_data(name: str, prepare: Preparation, split: str) -> Source:
+    """What comes with the package."""
+    data = DEMO[name]
+    inputs, targets = data.make(split)
+    numbers = targets.tolist() if data.task == "classification" else list(targets)
+    how = None if data.is_ready else prepare
+    return data.task, [Entry(how, *pair) for pair in zip(inputs, numbers, strict=True)], list(data.classes)
 
 
 def image_folder(folder: Path, prepare: Preparation, split: str) -> Source:

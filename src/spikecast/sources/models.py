@@ -29,7 +29,8 @@ from spikecast.errors import (
     first_line,
 )
 from spikecast.sources.classes import imagenet_words
-from spikecast.sources.demo import SIZE, demo_network
+from spikecast.sources.demo import DATA, NETWORKS, demo_network
+from spikecast.sources.demo.digits import SIZE
 from spikecast.sources.hub import open_hub
 from spikecast.sources.images import Preparation
 from spikecast.sources.plugin import function_in
@@ -90,7 +91,7 @@ def open_model(
         found = _of_onnx(Path(name), chosen)
     else:
         raise ConfigError(
-            f"model {spec!r}: give timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, onnx:FILE, demo:cnn, demo:vit, "
+            f"model {spec!r}: give timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, onnx:FILE, demo:NAME, "
             "FILE.py:FACTORY or FILE.pt2"
         )
     if weights is not None:
@@ -103,7 +104,10 @@ def open_model(
 def _of_demo(name: str, options: dict[str, Any]) -> Loaded:
     if options:
         raise ConfigError(f"model demo:{name} is as it is; leave {', '.join(options)} out")
-    return Loaded(demo_network(name), Preparation(SIZE, 1.0, (0.0,), (1.0,)))
+    model, data = demo_network(name), DATA[NETWORKS[name].data]
+    if not data.is_ready:
+        return Loaded(model, Preparation(SIZE, 1.0, (0.0,), (1.0,)))
+    return Loaded(model, Preparation(), data.task, example=(data.make("val")[0][:2],), takes_images=False)
 
 
 def _of_program(path: Path, options: dict[str, Any], *, trust: bool) -> Loaded:
