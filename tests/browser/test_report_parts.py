@@ -331,6 +331,18 @@ def test_tables_are_cards_on_a_phone(browser, report, tmp_path: Path) -> None:
     )
 
 
+def test_long_names_are_cut_between_their_parts(browser, report, tmp_path: Path) -> None:
+    name = "encoder.layers.11.self_attention.linear.input#2"
+    layers = [dataclasses.replace(layer, name=name, op="neurons") for layer in report.networks[0].layers[:1]]
+    whole = dataclasses.replace(layers[0], name="x" * 60)
+    changed = dataclasses.replace(report.networks[0], layers=[*layers, whole])
+    page = opened(browser, dataclasses.replace(report, networks=[changed]), tmp_path, 390)
+    names = page.run("[...document.querySelectorAll('#layer-table tbody th')].map((e) => e.textContent)")
+    assert names[0] == "…linear.input#2"
+    assert re.fullmatch("…x{20,30}", names[1])  # which has no parts
+    assert page.run("document.querySelector('#layer-table tbody th').title").startswith(name)
+
+
 def test_what_scrolls_shows_it(browser, report, tmp_path: Path) -> None:
     page = opened(browser, report, tmp_path, 800)
     box = "document.querySelector('.steps').parentNode"

@@ -157,8 +157,8 @@ def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:
 def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
     try:
         import timm
-        from timm.data import infer_imagenet_subset
         from timm.data.config import resolve_data_config
+        from timm.data.imagenet_info import infer_imagenet_subset
     except ImportError as error:
         raise MissingExtraError(f'model timm:{name} needs timm; pip install "spikecast[vision]"') from error
     if not timm.is_model(name):

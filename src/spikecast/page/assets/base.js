@@ -79,8 +79,12 @@ function ticks(low, high, about) {
   return found;
 }
 
-/** The end of a long name, which is where names differ. */
-const tail = (name, most) => (name.length > most ? `…${name.slice(1 - Math.max(most, 4))}` : name);
+/** The end of a long name, which is where names differ; from the beginning of one of its parts, if it has some. */
+function tail(name, most) {
+  if (name.length <= most) return name;
+  const end = name.slice(1 - Math.max(most, 4)), dot = end.indexOf(".");
+  return `…${dot >= 0 && dot < end.length - 1 ? end.slice(dot + 1) : end}`;
+}
 const narrow = () => innerWidth <= 760;
 
 let serial = 0;
