@@ -109,7 +109,7 @@ def test_a_line_now_and_then_where_there_is_no_terminal(capsys, monkeypatch) -> 
 def test_the_time_it_takes_is_said_once_and_early(capsys, monkeypatch) -> None:
     """The first batch took ten seconds, the others one second each: that is what the rest will take."""
     now = 100.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    monkeypatch.setattr("spikecast.progress.time.monotonic", lambda: now)
     monkeypatch.setattr(progress, "_watch", lambda silent: nullcontext())
     with progress.progress(100, "measuring") as done:
         for taken in (10.0, 1.0, 1.0, 1.0):

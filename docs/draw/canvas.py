@@ -16,7 +16,7 @@ text { fill: #1f2933 } .soft { fill: #52606d } .small { font-size: 11.5px } .bol
 .curve { fill: none; stroke-width: 2 } .fa { fill: #1f5fbf } .fb { fill: #b4470b } .fc { fill: #1b7a48 }
 @media (prefers-color-scheme: dark) {
 text { fill: #e4e9ee } .soft { fill: #b3bfcb }
-.back { fill: #1a1f26 } .box { fill: #29323d; stroke: #64748b } .zone { fill: #29323d }
+.back { fill: #1e2129 } .box { fill: #29323d; stroke: #64748b } .zone { fill: #29323d }
 .axis, .wire { stroke: #9fb3c8 } .tip { fill: #9fb3c8 } .faint { stroke: #64748b }
 .box.a { stroke: #82b1ff } .a { stroke: #82b1ff } .b { stroke: #ffab70 } .c { stroke: #74d3a0 }
 .fa { fill: #82b1ff } .fb { fill: #ffab70 } .fc { fill: #74d3a0 }

@@ -179,6 +179,10 @@ def test_explain_and_bench(cli, saved: Path) -> None:
     found = json.loads(cli("bench", "digits.spikecast", "--rounds", "1", "--json").out)
     assert (found["num_steps"], found["slots"]) == (2, 6)
     assert found["ratio"] == pytest.approx(found["seconds"]["snn"] / found["seconds"]["ann"])
+    done = cli("bench", "digits.spikecast", "--rounds", "1", "-T", "1")  # as much arithmetic as the ANN's own
+    assert done.code == 0, done.err
+    assert [line.split(",")[0] for line in done.out.splitlines()[1:3]] == ["ANN", "SNN"]
+    assert "times as many" not in done.out
 
 
 def test_bursts_and_budgets(cli, home: Path) -> None:

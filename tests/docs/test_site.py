@@ -24,3 +24,6 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert "Any module in eval mode" in made  # out of a docstring
     house = (tmp_path / "architecture" / "index.html").read_text(encoding="utf-8")
     assert "https://github.com/spikecast/spikecast/blob/main/SECURITY.md" in house
+    assert ">How it works</a>" in house  # links that are called by their file, method.md, get the page's title
+    assert ">method.md<" not in house
+    assert 'src="../pictures/neuron.svg"' in (tmp_path / "method" / "index.html").read_text(encoding="utf-8")

@@ -49,7 +49,21 @@ class SiteAgreement:
 
 @dataclass(frozen=True)
 class Agreement:
-    """All sites in their order, and the answers: relative error, and share of equal classes where they are scores."""
+    """What `measure.agreement` found, layer by layer.
+
+    Attributes:
+        samples: How many were compared.
+        sites: A `SiteAgreement` for each site, in their order.
+        output_error: Relative error of the answers, after each step.
+        same_class: Share of equal classes after each step, where answers are scores; else None.
+
+    Example:
+        >>> found = measure.agreement(model, snn, [x])
+        >>> [site.site for site in found.sites]
+        ['1']
+        >>> len(found.explain(1))
+        1
+    """
 
     samples: int
     sites: list[SiteAgreement]
@@ -77,7 +91,15 @@ class Agreement:
         ]
 
     def explain(self, most: int = 5) -> list[str]:
-        """The sites that lose most by themselves after the last step, by what would help them; each advice once."""
+        """The sites that lose most by themselves after the last step, by what would help them; each advice once.
+
+        Args:
+            most: How many sites are named; 1 or more.
+
+        Example:
+            >>> len(measure.agreement(model, snn, [x]).explain(most=3))
+            1
+        """
         worst = [site for site in sorted(self.sites, key=lambda s: -s.own[-1])[:most] if site.own[-1] > 0]
         helped: dict[str, list[str]] = {}
         for site in worst:

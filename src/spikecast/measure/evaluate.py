@@ -31,11 +31,23 @@ Record = dict[str, Any]  # of one batch: plain JSON data
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures after each step (index 0 is t = 1), those of the ANN, how much the two agree, and the energy.
+    """What `measure.evaluate` found. Index 0 of a list over steps is t = 1.
 
-    slots      pulse slots up to each step: bursts take time
-    intervals  95 % of each figure after each step, by metric; of the ANN's under "ann", of agreement under "agreement"
-    less_ann   95 % of each figure less the ANN's on the same samples, by metric
+    Attributes:
+        task: Its name.
+        samples: How many were measured.
+        slots: Pulse slots up to each step: bursts take time.
+        steps: Each figure after each step, by metric.
+        ann: The figures of the ANN; None without a `model`.
+        agreement: Share of answers like the ANN's, after each step.
+        energy: What was counted; None where it was not asked for.
+        scores: Notes of all samples. `intervals` come from them: 95 % of each figure after each step, by metric, of the
+            ANN's under "ann", of agreement under "agreement"; and `less_ann`, of each figure less the ANN's.
+
+    Example:
+        >>> found = measure.evaluate(snn, [(x, labels)], model=model)
+        >>> found.samples, len(found.steps["top1"]), found.agreement[-1]
+        (2, 4, 1.0)
     """
 
     task: str
@@ -130,7 +142,21 @@ class Evaluation:
 class Evaluator:
     """Measures one batch at a time; the records of all batches, in any order, make up the result.
 
-    The network may be a function that makes it, and is then made when the first batch needs it.
+    Args:
+        network: A converted network, or a function that makes it when the first batch needs it.
+        task: A name, as for `evaluate`, or a `Task`.
+        model: The ANN, to compare with.
+        costs: "paper", "honest", "full", a `Costs`, or None to count nothing.
+        num_steps: T; what the network was converted for unless given.
+        inputs: Picks the model's arguments out of a batch.
+        targets: Picks the targets out of a batch.
+        time_axis: Axis of the inputs that holds frames, one for each step.
+
+    Example:
+        >>> evaluator = measure.Evaluator(snn, model=model)
+        >>> records = [evaluator.measure(number, batch) for number, batch in enumerate([(x, labels), (x, labels)])]
+        >>> evaluator.result(records).samples
+        4
     """
 
     def __init__(

@@ -22,9 +22,18 @@ NOT_COUNTED = "not counted"  # in place of a figure that would leave out product
 
 @dataclass(frozen=True)
 class Energy:
-    """Counts of operations and what they cost. Sums over `samples`; index 0 of a step is t = 1.
+    """Counts of operations and what they cost; `measure.energy` makes it. Index 0 of a list over steps is t = 1.
 
-    `slots` are the pulse slots up to each step, in which a neuron can send one spike each.
+    Attributes:
+        tally: What was counted, summed over all samples.
+        costs: Prices of operations.
+        costs_name: "paper", "honest", "full" or "own".
+        slots: Pulse slots up to each step, in which a neuron can send one spike each.
+
+    Example:
+        >>> found = measure.energy(snn, [x])
+        >>> len(found.ratio), found.under("full").ratio[0] > found.ratio[0]
+        (4, True)
     """
 
     tally: Tally
@@ -33,7 +42,15 @@ class Energy:
     slots: list[int]
 
     def under(self, costs: str | Costs) -> Energy:
-        """The same counts at other costs."""
+        """The same counts at other costs.
+
+        Args:
+            costs: "paper", "honest", "full", or a `Costs`.
+
+        Example:
+            >>> measure.energy(snn, [x]).under("honest").costs_name
+            'honest'
+        """
         return Energy(self.tally, *costs_named(costs), self.slots)
 
     @property

@@ -26,7 +26,16 @@ Score = Callable[[Sequence[Any]], float]
 
 
 class Interval(NamedTuple):
-    """From `low` to `high`, both included; a pair in JSON."""
+    """From one end to the other, both included; a pair in JSON.
+
+    Args:
+        low: The lower end.
+        high: The upper end.
+
+    Example:
+        >>> measure.intervals.Interval(0.9, 0.95).holds(0.92)
+        True
+    """
 
     low: float
     high: float
@@ -78,6 +87,15 @@ def share(successes: float, samples: float, confidence: float = 0.95) -> Interva
     """The interval of a share of samples, `successes` out of `samples` (Wilson 1927).
 
     It stays within 0 and 1 and is of use at both ends: 0 of n gives 0 to z²/(n + z²).
+
+    Args:
+        successes: How many samples, from 0 to `samples`; not their share.
+        samples: How many there are, 1 or more.
+        confidence: Above 0 and below 1.
+
+    Example:
+        >>> measure.intervals.share(91, 100).text(0.91)
+        '91.00% (83.77 to 95.19)'
     """
     z = _deviations(confidence)
     if not (samples >= 1 and float(samples).is_integer()):
@@ -99,6 +117,16 @@ def paired_share(first: Tensor, second: Tensor, confidence: float = 0.95) -> Pai
     reject. It looks only at samples where the two differ, which are few between a network and its ANN. With Newcombe's
     method 10 (same volume, 2635-2650) the others matter too. Where a network only loses, 2 to 4 of 500 samples on
     average, his 95 % are 87 % to 100 %, by how often both are right; Tango's are 93 % to 98 %.
+
+    Args:
+        first: True for each sample that counts.
+        second: The same samples, in the same order.
+        confidence: Above 0 and below 1.
+
+    Example:
+        >>> right, ann = torch.tensor([True] * 98 + [False] * 2), torch.tensor([True] * 100)
+        >>> measure.intervals.paired_share(right, ann).difference
+        -0.02
     """
     z = _deviations(confidence)
     for name, right in (("first", first), ("second", second)):
@@ -149,6 +177,18 @@ def bootstrap(score: Score, notes: Notes, confidence: float = 0.95, *, draws: in
     Each draw takes as many notes as were given, some twice and some never; the interval is the middle of the scores
     (percentiles: Efron and Tibshirani 1993, chapter 13. Their BCa needs one more score for each sample left out: too
     many for mean average precision). The same seed gives the same bits, on any number of threads.
+
+    Args:
+        score: A function of some notes; `intervals.mean` is fast.
+        notes: One for each sample, two at least.
+        confidence: Above 0 and below 1.
+        draws: How often samples are drawn anew; at least 2 / (1 - confidence).
+        seed: Of the draws.
+
+    Example:
+        >>> low, high = measure.intervals.bootstrap(max, [1, 5, 2, 4, 3])
+        >>> low, high
+        (3.0, 5.0)
     """
     _check_draws(draws, confidence)  # before the work
     return middle(redrawn(score, notes, draws=draws, seed=seed), confidence)
@@ -187,7 +227,22 @@ def redrawn(
 def paired_bootstrap(
     score: Score, first: Notes, second: Notes, confidence: float = 0.95, *, draws: int = 2000, seed: int = 0
 ) -> Interval:
-    """The interval of score(first) − score(second), notes on the same samples: each draw takes the same from both."""
+    """The interval of score(first) − score(second), notes on the same samples: each draw takes the same from both.
+
+    Args:
+        score: A function of some notes; `intervals.mean` is fast.
+        first: One note for each sample, two at least.
+        second: The same samples, in the same order.
+        confidence: Above 0 and below 1.
+        draws: How often samples are drawn anew; at least 2 / (1 - confidence).
+        seed: Of the draws.
+
+    Example:
+        >>> mean = measure.intervals.mean
+        >>> low, high = measure.intervals.paired_bootstrap(mean, [2.0, 4.0, 6.0], [1.0, 3.0, 5.0])
+        >>> low, high
+        (1.0, 1.0)
+    """
     if len(first) != len(second):
         raise DataError(f"{len(first)} notes against {len(second)}; give both on the same samples, in the same order")
     if score is mean:

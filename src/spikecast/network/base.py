@@ -139,7 +139,16 @@ class Network(nn.Module, ABC):
         """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model returns, after `config.num_steps` steps; torch.export can follow it (docs/hardware.md)."""
+        """What the model returns, after `config.num_steps` steps; torch.export can follow it (docs/hardware.md).
+
+        Args:
+            *args: What the model takes.
+            **kwargs: The same, by name.
+
+        Example:
+            >>> torch.equal(snn(x), snn.run(x)[-1])
+            True
+        """
         refuse_followers(args)
         if is_exporting():
             self.whole("torch.export")
@@ -190,7 +199,16 @@ class Network(nn.Module, ABC):
         """The answer after each frame of inputs that change over time; `states_of` as for `run_with`."""
 
     def analog(self, *args: Any, **kwargs: Any) -> Any:
-        """The answer with the neurons switched off: the ANN, through the captured graph."""
+        """The answer with the neurons switched off: the ANN, through the captured graph.
+
+        Args:
+            *args: What the model takes.
+            **kwargs: The same, by name.
+
+        Example:
+            >>> torch.allclose(snn.analog(x), model(x), atol=1e-5)
+            True
+        """
         return self.analog_with((args, kwargs), Neurons(self.exact))
 
     def exact(self, site: str, inputs: Tensor) -> Tensor:

@@ -37,7 +37,18 @@ def whole(network: SpikingNetwork) -> SpikingNetwork:
 
 
 class Circuit:
-    """Read off a network for inputs of the sizes it was captured with, or of those of an example call."""
+    """A network as layers of neurons and the paths of weights between them, for one size of inputs.
+
+    Args:
+        network: A network that was converted whole.
+        example: Arguments of a call with the sizes that are meant; those it was captured with unless given.
+        kwargs: Arguments by name of that call.
+
+    Example:
+        >>> circuit = hardware.Circuit(snn)
+        >>> [(layer.name, tuple(layer.shape)) for layer in circuit.layers]
+        [('1', (4, 6, 6))]
+    """
 
     def __init__(
         self, network: SpikingNetwork, example: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None

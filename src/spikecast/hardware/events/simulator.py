@@ -123,7 +123,18 @@ class Simulator(Wires):
             raise DataError(f"the events are of {events.samples} samples, the simulator runs {self.samples}")
 
     def run(self, *args: Any, num_steps: int | None = None, events: Events | None = None, **kwargs: Any) -> Any:
-        """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them."""
+        """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them.
+
+        Args:
+            *args: What the model takes; nothing with `events`.
+            num_steps: T; what the network was converted for unless given.
+            events: Recorded spikes, which the neurons send in place of their own.
+            **kwargs: What the model takes, by name.
+
+        Example:
+            >>> tuple(hardware.Simulator(snn).run(x, num_steps=2).shape)
+            (2, 2, 10)
+        """
         total = self.network.config.steps_or(num_steps)
         self.start(*args, samples=None if events is None else events.samples, **kwargs)
         answers = []

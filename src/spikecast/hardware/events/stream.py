@@ -77,7 +77,20 @@ class Sender:
 
 @dataclass(frozen=True)
 class Events:
-    """Columns of equal length, and what is needed to read them; `samples` of a batch over `num_steps` steps."""
+    """Who fired which level when, and what is needed to read it; `record_events` and `load_events` make it.
+
+    Attributes:
+        columns: t, layer, sample, channel, y, x and level, of equal length.
+        senders: The layers: names, shapes, thresholds, bursts.
+        coding: "differential" or "rate".
+        num_steps: Steps that were recorded.
+        samples: Samples of the batch.
+
+    Example:
+        >>> events = hardware.record_events(snn, x)
+        >>> events.samples, len(events) == sum(len(events.at(t)) for t in (1, 2, 3, 4))
+        (2, True)
+    """
 
     columns: dict[str, Column]
     senders: tuple[Sender, ...]

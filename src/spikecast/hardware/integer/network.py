@@ -130,7 +130,17 @@ class IntegerNetwork:
 
     @torch.no_grad()
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
-        """The answer after each step, in the form of `SpikingNetwork.run`."""
+        """The answer after each step, in the form of `SpikingNetwork.run`.
+
+        Args:
+            *args: What the model takes, of the sizes that the weights were made for.
+            num_steps: T; what the network was converted for unless given.
+            **kwargs: The same, by name.
+
+        Example:
+            >>> tuple(hardware.IntegerNetwork(snn).run(x).shape)
+            (4, 2, 10)
+        """
         plan, tensors = self.network.prepare_call(args, kwargs)
         given, made = (_per_sample(plan.program, shapes) for shapes in ([t.shape for t in tensors], self.circuit.sizes))
         if plan.program is not self.circuit.program or given != made:

@@ -28,8 +28,19 @@ from spikecast.theory.firing import level_index
 class Trace:
     """All that happened in a run: by wire its rest value r[0] and its signals [T, ...], by site the levels it fired.
 
-    Levels are [T, burst, ...]; the signal of a step is the sum of its pulses. A wire is called like the op that sends
-    on it (an input by its own name).
+    A wire is called like the op that sends on it (an input by its own name).
+
+    Attributes:
+        answer: What `run` returns.
+        rest: r[0] of each wire.
+        signals: By wire, [T, ...].
+        levels: By site, [T, burst, ...]: 0 is silence, ±1 the largest level. A signal is the sum of its pulses.
+        coding: "differential" or "rate".
+
+    Example:
+        >>> trace = snn.twin().trace(x)
+        >>> {site: tuple(levels.shape) for site, levels in trace.levels.items()}
+        {'1': (4, 3, 2, 4, 6, 6)}
     """
 
     answer: Any
@@ -50,7 +61,14 @@ class Trace:
 class Twin:
     """The network as hardware would run it; it answers like the network, step by step.
 
-    With `dtype` everything is computed in that type, thresholds and weights as the network has them.
+    Args:
+        network: A network that was converted whole.
+        dtype: torch.float32 or torch.float64, in which everything is computed; the network's own type unless given.
+
+    Example:
+        >>> answers = hardware.Twin(snn, torch.float64).run(x)
+        >>> torch.allclose(answers.float(), snn.run(x), atol=1e-4)
+        True
     """
 
     def __init__(self, network: SpikingNetwork, dtype: torch.dtype | None = None) -> None:
@@ -60,7 +78,17 @@ class Twin:
 
     @torch.no_grad()
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
-        """The answer after each step, in the form of `SpikingNetwork.run`."""
+        """The answer after each step, in the form of `SpikingNetwork.run`.
+
+        Args:
+            *args: What the model takes.
+            num_steps: T; what the network was converted for unless given.
+            **kwargs: The same, by name.
+
+        Example:
+            >>> tuple(snn.twin().run(x, num_steps=2).shape)
+            (2, 2, 10)
+        """
         run, total = self._start(args, kwargs, num_steps)
         return with_time([run.advance(t) for t in range(1, total + 1)])
 
@@ -70,9 +98,18 @@ class Twin:
     ) -> Trace:
         """The same, with every signal on the way.
 
-        `follow` names levels by site, [T, burst, ...]: the neurons send these, whatever they would have fired
-        themselves, which is what `levels` says then. So spikes that differ on their own account are told from all that
-        follows.
+        Args:
+            *args: What the model takes.
+            num_steps: T; what the network was converted for unless given.
+            follow: Levels by site, [T, burst, ...]: the neurons send these, whatever they would have fired themselves,
+                which is what `levels` says then. So spikes that differ on their own account are told from all that
+                follows.
+            **kwargs: What the model takes, by name.
+
+        Example:
+            >>> fired = snn.twin().trace(x).levels
+            >>> torch.equal(snn.twin().trace(x, follow=fired).answer, snn.twin().run(x))
+            True
         """
         run, total = self._start(args, kwargs, num_steps)
         run.follow = follow or {}
