@@ -19,7 +19,7 @@ NOTEBOOKS = sorted(HOME.glob("*.ipynb"))
 
 def executed(path: Path) -> NotebookNode:
     """The notebook with the outputs of a run in a process and a folder of its own; a cell that fails raises."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook: NotebookNode = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         # Times of day are not kept: the same run writes the same file.
         client = NotebookClient(

@@ -196,5 +196,5 @@ def test_a_band_is_never_narrower_than_its_interval() -> None:
 def test_equal_methods_have_a_band_of_no_width() -> None:
     notes = [1.5, 2.5, 3.5, 4.5]
     found = two_sided([Setting(0.1, notes)], [Setting(0.1, notes)], mean)
-    assert found.energies[0].band == (0, 0)
+    assert found.energies[0].band == Interval(0, 0)
     assert found.energies[0].common_verdict == "undecided"

@@ -88,7 +88,7 @@ def test_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_files, "_load_npz", run_out)
     monkeypatch.setattr(extended, "is_whole", refuse)
     monkeypatch.setattr(torch, "load", refuse)
-    monkeypatch.setattr(documents.json, "loads", run_out)
+    monkeypatch.setattr("spikecast.sources.documents.json.loads", run_out)
     readers: dict[str, Callable[[Path], Any]] = {
         "x.npz": hardware.load_events,
         "x.nir": hardware.load_nir,

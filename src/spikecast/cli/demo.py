@@ -24,7 +24,7 @@ from spikecast.sources.demo.text import decode, encode
 from spikecast.text import columns
 
 if TYPE_CHECKING:
-    from spikecast.page import NetworkData, ReportData
+    from spikecast.page.data import NetworkData, ReportData
 
 USUAL = ("cnn",)
 COSTS = "paper"

@@ -44,11 +44,11 @@ def replacing(path: str | os.PathLike[str], *, folders: bool = False) -> Iterato
         said = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
         raise ArtifactError(f"{path} is not written: {said}; nothing was changed") from error
     with suppress(OSError):  # the name, too, is on the disk only then; not every system can do it
-        folder = os.open(target.parent, os.O_RDONLY)
+        listing = os.open(target.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(listing)
         finally:
-            os.close(folder)
+            os.close(listing)
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> Path:

@@ -82,7 +82,8 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.drop(self.attention(self.norm1(x), cos, sin))
         y = self.norm2(x)
-        return x + self.drop(self.down(F.silu(self.gate(y)) * self.up(y)))
+        out: Tensor = self.drop(self.down(F.silu(self.gate(y)) * self.up(y)))
+        return x + out
 
 
 class TextModel(nn.Module):

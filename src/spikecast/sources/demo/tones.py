@@ -61,7 +61,8 @@ def _sound(notes: tuple[int, ...], time: Tensor, draw: torch.Generator) -> Tenso
                 wave += strength * torch.sin(2 * math.pi * (pitch * (k + 1) * time + phase))
     wave *= torch.exp(-4 * fading * time)
     louder = 30**noise / 10
-    return wave + wave.std() * louder * torch.randn(LENGTH, generator=draw)
+    hiss: Tensor = wave.std() * louder * torch.randn(LENGTH, generator=draw)
+    return wave + hiss
 
 
 def spectrum(waves: Tensor) -> Tensor:
