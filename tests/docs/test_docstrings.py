@@ -62,7 +62,12 @@ def found(name: str) -> Any:
     return value
 
 
-NAMES = sorted(name for page in PAGES.glob("*.md") for name in NAMED.findall(page.read_text(encoding="utf-8")))
+def public(name: str) -> str:
+    """The name that people use: `measure.evaluate` is a function, and for mkdocstrings the module that it is in."""
+    return re.sub(r"^(spikecast\.(?:measure|hardware))\.(\w+)(?:\.\2)+$", r"\1.\2", name)
+
+
+NAMES = sorted(public(name) for page in PAGES.glob("*.md") for name in NAMED.findall(page.read_text(encoding="utf-8")))
 NOT_RUN = {"spikecast.SpikecastError", "spikecast.hardware.check_nir"}  # no example; needs an importer
 # nobody makes these by hand; a Task is a protocol
 PLAIN = {"spikecast.SpikecastError", "spikecast.SpikingNetwork", "spikecast.measure.Task"}

@@ -84,10 +84,12 @@ class SpikingNetwork(Network):
 
     @property
     def sites(self) -> Mapping[str, Site]:
+        """All layers of neurons by name, in the order they run."""
         return self._sites
 
     @property
     def neurons(self) -> Mapping[str, Neuron]:
+        """What the neurons of each site share, besides their thresholds: levels, burst, coding."""
         return self._neurons
 
     @property
