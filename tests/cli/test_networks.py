@@ -101,7 +101,7 @@ def test_commands_on_what_is_no_image(cli, home: Path, model: str, data: str) ->
     assert cli("explain", f"{model}.spikecast", "--data", f"demo:{data}", "--limit", "4").code == 0
     done = cli("report", f"{model}.spikecast", "--data", f"demo:{data}", "--limit", "8", "--out", f"{model}.html")
     assert done.code == 0, done.err
-    done = cli("compare", f"demo:{model}", *words, "--presets", "ours", "--levels", "4")
+    done = cli("compare", f"demo:{model}", "--data", f"demo:{data}", *QUICK[2:], "--presets", "ours", "--levels", "4")
     assert done.code == 0, done.err
     assert "2 images" not in cli("inspect", f"demo:{model}").out
     assert "SNN, 2 images, T = 2" in cli("bench", f"demo:{model}", "-T", "2", "--rounds", "1").out  # as its example has

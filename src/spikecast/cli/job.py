@@ -21,7 +21,7 @@ from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
 from spikecast.cli.source import Source, on_device, open_source, open_task
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
-from spikecast.errors import ConfigError, DataError
+from spikecast.errors import ConfigError, DataError, run_own
 from spikecast.experiments.compare import Comparison, compare, has_rectifiers
 from spikecast.experiments.resume import evaluate_all
 from spikecast.measure import Detection, Evaluation, Evaluator, Segmentation
@@ -226,7 +226,8 @@ def _numbered(batches: Iterable[Any], source: Source, options: JobOptions) -> It
     if first is None:  # none can be read, which is said when they are measured
         return batches
     image, _ = on_device(first, source.device)
-    return batches.for_outputs(scores(source.model(image)).shape[1], options.class_map)
+    answer = run_own(f"{options.model} cannot take what {options.data} holds", lambda: source.model(image))
+    return batches.for_outputs(scores(answer).shape[1], options.class_map)
 
 
 def _size_text(batches: Iterable[Any], source: Source) -> str:
