@@ -3,7 +3,9 @@
 python -m benchmarks.soak [--minutes 30] [--processes 3] [--threads 2] [--folder out/soak]
 
 Every answer is compared with the first one, every file must be whole, and a folder of records goes on after each kill.
-The first process is never killed: its descriptors, threads and memory must not grow. Exits with 1 on any fault.
+Three kills of four strike an evaluation that has finished some of its batches; "continued" counts those that went on
+from there, with the right figures. The first process is never killed: its descriptors, threads and memory must not
+grow. Exits with 1 on any fault.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ CONFIG = spikecast.Config(num_steps=3, thresholds="quantile")
 TOLERANCE = 1e-6  # a run beside a conversion may differ in the last bits
 WARM = 5  # cycles before the memory is compared
 MAX_GROWTH = 1024  # KiB of a cycle; torch.export itself loses 140 with each conversion
+BATCHES = 6
+MUST_CONTINUE = 5  # minutes: in a longer run, evaluations must have gone on after a kill
 WINDOW = 20  # seconds that all processes try to share a folder of records
 
 
@@ -50,7 +54,7 @@ def model() -> nn.Module:
 
 def batches() -> list[tuple[Tensor, Tensor]]:
     torch.manual_seed(1)
-    return [(torch.randn(4, 2, 8, 8), torch.randint(0, 4, (4,))) for _ in range(6)]
+    return [(torch.randn(4, 2, 8, 8), torch.randint(0, 4, (4,))) for _ in range(BATCHES)]
 
 
 class Worker:
@@ -91,9 +95,12 @@ class Worker:
         self.network = spikecast.convert(self.model, self.batches, CONFIG)
         self._count("convert")
         self._same(self.network(self.x), "converted anew")
-        own = self.folder / f"records-of-{self.slot}"
-        self._count("continued", own.exists())  # of one that was killed
+        own = records_of(self.slot, self.folder)
+        left = finished(own)
         self._evaluate(own)
+        if left:  # by one that was killed; noted before anybody can kill this one, which is when the folder is gone
+            self._count("continued")
+            self._note()
         shutil.rmtree(own)
         try:
             self._evaluate(self.folder / f"shared-{int(time.time()) // WINDOW}")
@@ -144,9 +151,9 @@ class Worker:
         if float((answer - self.expected).abs().max()) > TOLERANCE:
             raise AssertionError(f"{what}: another answer than the first")
 
-    def _count(self, what: str, number: int = 1) -> None:
+    def _count(self, what: str) -> None:
         with self.counting:
-            self.counts[what] += number
+            self.counts[what] += 1
 
     def _note(self) -> None:
         """A line of figures, of this cycle."""
@@ -179,18 +186,33 @@ def start(slot: int, given: argparse.Namespace, until: float) -> int:
     os._exit(code)
 
 
-def measures(slot: int, folder: Path) -> bool:
-    """Whether a process is in the midst of an evaluation."""
-    return (folder / f"records-of-{slot}" / "records-0.jsonl").exists()
+def records_of(slot: int, folder: Path) -> Path:
+    """Where a process keeps what it has measured, until it has measured all."""
+    return folder / f"records-of-{slot}"
+
+
+def finished(records: Path) -> int:
+    """How many batches of an evaluation are recorded; the first line of a file is none."""
+    try:
+        return max(0, (records / "records-0.jsonl").read_bytes().count(b"\n") - 1)
+    except FileNotFoundError:
+        return 0
+
+
+def victims(alive: dict[int, int], owing: set[int], folder: Path, *, measuring: bool) -> list[int]:
+    """Who may be killed: not the first, and none that has yet to go on from where an earlier kill has left it."""
+    found = {pid: slot for pid, slot in alive.items() if slot and slot not in owing}
+    return [pid for pid, slot in found.items() if not measuring or 0 < finished(records_of(slot, folder)) < BATCHES]
 
 
 def run(given: argparse.Namespace) -> tuple[int, list[str]]:
     """Keep all processes going until the time is over, and kill all but the first again and again."""
     until = time.time() + 60 * given.minutes
     alive = {start(slot, given, until): slot for slot in range(given.processes)}
-    kills, faults, chance = 0, [], random.Random(0)
+    kills, faults, chance, owing = 0, [], random.Random(0), set[int]()
     next_kill = time.time() + given.kill_every
     while alive:
+        owing = {slot for slot in owing if records_of(slot, given.folder).exists()}
         child, status = os.waitpid(-1, os.WNOHANG)
         if child:
             slot = alive.pop(child)
@@ -198,18 +220,20 @@ def run(given: argparse.Namespace) -> tuple[int, list[str]]:
                 alive[start(slot, given, until)] = slot
             elif status and not (slot and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
                 faults.append(f"process {slot} ended with status {status}")
-        elif time.time() > next_kill and time.time() < until:
-            victims = [pid for pid, slot in alive.items() if slot and (kills % 2 or measures(slot, given.folder))]
-            if victims:  # every other time one that has finished some batches and not all
-                os.kill(chance.choice(victims), signal.SIGKILL)
-                kills += 1
-                next_kill = time.time() + given.kill_every * chance.uniform(0.2, 1.8)
+        elif next_kill < time.time() < until and (
+            found := victims(alive, owing, given.folder, measuring=kills % 4 < 3)
+        ):
+            victim = chance.choice(found)
+            os.kill(victim, signal.SIGKILL)
+            kills += 1
+            owing.add(alive[victim])
+            next_kill = time.time() + given.kill_every * chance.uniform(0.2, 1.8)
         time.sleep(0.05)
     return kills, faults
 
 
-def checked(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """What the processes noted, and what is wrong with it or with what they left."""
+def checked(folder: Path, minutes: float) -> tuple[dict[str, Any], list[str]]:
+    """What the processes noted in so many minutes, and what is wrong with it or with what they left."""
     noted = {
         path.stem: [json.loads(line) for line in path.read_text().splitlines()]
         for path in sorted(folder.glob("worker-*.jsonl"))
@@ -226,7 +250,10 @@ def checked(folder: Path) -> tuple[dict[str, Any], list[str]]:
     begin, end = (median(line["memory"] for line in lines) for lines in (steady[:part], steady[-part:]))
     growth = (end - begin) / max(1, len(steady) - part)
     figures = {**counts, "cycles": len(cycles), "KiB per cycle": round(growth)}
+    figures["continued"] = counts["continued"]
     faults = []
+    if minutes > MUST_CONTINUE and not counts["continued"]:
+        faults.append(f"no evaluation went on after a kill in {minutes:g} minutes")
     for what in ("descriptors", "threads"):
         figures[what] = f"{first[what]} to {last[what]}"
         if last[what] > first[what] + 2:
@@ -250,7 +277,7 @@ def main() -> int:
     given.folder.mkdir(parents=True)
     began = time.time()
     kills, faults = run(given)
-    figures, wrong = checked(given.folder)
+    figures, wrong = checked(given.folder, given.minutes)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
     figures = {"minutes": round((time.time() - began) / 60, 1), "kills": kills, **figures, "peak MiB": peak}
     for name, value in figures.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -17,34 +16,6 @@ from tests.nets import Recipe
 
 INF = math.inf
 SEEDS = st.integers(0, 2**31 - 1)
-# What a liar would put where something else is due.
-NASTY: list[Any] = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        -1,
-        2,
-        64,
-        10**12,
-        2**31,
-        2**63 - 1,
-        -(2**63),
-        2**63,
-        2**64,
-        10**30,
-        0.0,
-        -0.0,
-        0.5,
-        1e300,
-    ),
-    *("", "x", "relu", "0", "inf", "nan", "float32", "leaf", "../../etc/passwd", "\x00", "é" * 50, "a" * 20_000),
-    *("aten.relu_.default", "aten.from_file.default", "os.system", "aten.add.out", "getitem", "spikecast.neuron"),
-    *([], {}, [[]], [{}], {"ref": "x"}, {"ref": 3}, {"list": 3}, {"float": "nan"}, {"float": "2"}, {"dtype": "os"}),
-    *({"device": "cuda:7"}, {"kind": "leaf"}, {"kind": "dataclass", "class": "os.system", "items": []}, [None] * 100),
-]
 
 
 # -- networks made of nets.Blocks

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.fuzz import worker
+from benchmarks.fuzz import hdf5, worker
 from benchmarks.fuzz.kinds import KINDS
 from benchmarks.fuzz.worker import Finding
 
@@ -33,11 +34,12 @@ def fuzz(name: str, given: argparse.Namespace) -> int:
     """Try cases of a kind; 1 where something was found."""
     kind, counts = KINDS[name], Counter[str]()
     given.out.mkdir(parents=True, exist_ok=True)
-    start, at, stop = time.monotonic(), given.first, given.first + given.count
+    at, stop = given.first, given.first + given.count
     refused = fine = 0
     with tempfile.TemporaryDirectory(prefix="spikecast-fuzz-", dir=_shared_memory()) as folder:
         path = Path(folder) / f"case{kind.suffix}"
         kind.warm_up()
+        start, used = time.monotonic(), _processor_time()
 
         def attempt(seed: int) -> bool:
             path.write_bytes(kind.content(seed))
@@ -56,13 +58,21 @@ def fuzz(name: str, given: argparse.Namespace) -> int:
             some = worker.run(attempt, range(at, min(at + STRIDE, stop)), found)
             refused, fine, at = refused + some[0], fine + some[1], min(at + STRIDE, stop)
     taken = time.monotonic() - start
+    hdf5.stop()
     done = at - given.first
-    print(f"{name}: {done} cases in {taken:.0f} s ({done / taken:.0f} per s): {refused} refused, {fine} fine, ", end="")
+    each = 1000 * (_processor_time() - used) / max(done, 1)
+    print(f"{name}: {done} cases in {taken:.0f} s, {each:.1f} s of the processor for 1000: ", end="")
+    print(f"{refused} refused, {fine} fine, ", end="")
     raw = sum(number for sort, number in counts.items() if sort.startswith("raw"))
     print(f"{raw} exceptions that are not ours, {counts.total() - raw} findings")
     for sort, number in counts.most_common():
         print(f"  {number:6d}  {sort}")
     return int(bool(counts))
+
+
+def _processor_time() -> float:
+    """Of this process and of all that it has started and seen the end of, in seconds."""
+    return sum(os.times()[:4])
 
 
 def _shared_memory() -> str | None:

@@ -18,22 +18,15 @@ from torch import Tensor, nn
 import spikecast
 from benchmarks.fuzz import values
 
-LIES: list[Any] = [
-    None,
-    True,
-    0.5,
-    "",
-    "x",
-    "relu",
-    "a" * 20_000,
-    [],
-    {},
-    [[]],
-    ["ref", "x"],
-    ["list", []],
-    ["float", "nan"],
-]
-LIES += [["torch", "int8"], {"kind": "leaf"}, "aten.relu_.default", "aten.full.default", "getitem", *values.INTS]
+# What a liar would put where something else is due.
+_WORDS = ["", "x", "relu", "0", "inf", "nan", "float32", "leaf", "../../etc/passwd", "\x00", "é" * 50, "a" * 20_000]
+_WORDS += ["aten.relu_.default", "aten.from_file.default", "aten.full.default", "aten.add.out", "os.system"]
+_WORDS += ["getitem", "spikecast.neuron"]
+LIES: list[Any] = [None, True, False, 64, 10**12, 2**63, 2**64, 10**30, 0.0, -0.0, 0.5, 1e300, *values.INTS, *_WORDS]
+LIES += [[], {}, [[]], [{}], {"ref": "x"}, {"ref": 3}, {"list": 3}, {"float": "nan"}, {"float": "2"}, {"dtype": "os"}]
+LIES += [{"device": "cuda:7"}, {"kind": "leaf"}, {"kind": "dataclass", "class": "os.system", "items": []}, [None] * 100]
+LIES += [["ref", "x"], ["ref", 3], ["list", 3], ["list", []], ["float", "nan"], ["float", "2"], ["torch", "os"]]
+LIES += [["torch", "int8"], ["tuple", []]]
 
 
 class _Tokens(nn.Module):
@@ -86,7 +79,7 @@ def edited(draw: random.Random) -> tuple[Any, dict[str, Tensor]]:
     for _ in range(draw.choice([1, 1, 2, 5])):
         nodes = document["body"]["plans"][0]["program"]["nodes"] if draw.random() < 0.6 else None
         try:
-            _edit(document if not nodes else draw.choice(nodes), draw)
+            edit(document if not nodes else draw.choice(nodes), draw)
         except (KeyError, TypeError, IndexError):  # an edit before took its place away
             break
     if draw.random() < 0.1:
@@ -102,7 +95,8 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(value[key])
 
 
-def _edit(document: Any, draw: random.Random) -> None:
+def edit(document: Any, draw: random.Random) -> None:
+    """Change one thing."""
     found = list(_places(document))
     holder, key = draw.choice(found)
     match draw.choice(["lie", "lie", "number", "number", "delete", "copy", "rename", "grow"]):
@@ -121,6 +115,8 @@ def _edit(document: Any, draw: random.Random) -> None:
             holder[draw.choice(["", "unknown", "name", "site", "relu", "kind"])] = holder.pop(key)
         case _ if isinstance(holder, list):
             holder.insert(key, copy.deepcopy(draw.choice([*LIES, holder[key]])))
+        case _:
+            holder["more"] = copy.deepcopy(draw.choice(LIES))
 
 
 def damaged(draw: random.Random, content: bytes) -> bytes:

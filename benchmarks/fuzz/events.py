@@ -25,21 +25,23 @@ PACKINGS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipf
 
 @cache
 def sample() -> Events:
-    """Some events of two layers."""
+    """Some events of two layers and two samples, with bursts."""
+    draw = np.random.default_rng(0)
     senders = (
         Sender("conv", (3, 5, 4), 0, 4, 3, np.array([0.5, 1.0, 2.0]).reshape(3, 1, 1)),
         Sender("tokens", (6, 8), 1, 2, 1, np.ones((1, 1))),
     )
-    draw = np.random.default_rng(0)
     parts: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for t in (1, 2, 3):
         for layer, sender in enumerate(senders):
-            flat = np.flatnonzero(draw.random(int(np.prod(sender.shape))) < 0.4)
-            level = draw.integers(1, sender.num_levels + 1, len(flat)) * draw.choice([-1, 1], len(flat))
-            address = dict(zip(("channel", "y", "x"), sender.address(flat), strict=True))
-            found = {"t": t, "layer": layer, "sample": 0, "level": level, **address}
-            for name in COLUMNS:
-                parts[name].append(np.broadcast_to(found[name], flat.shape))
+            for b in (0, 1):
+                number = draw.integers(0, sender.burst + 1, int(np.prod(sender.shape)))  # of pulses of each neuron
+                flat = np.concatenate([np.flatnonzero(number > pulse) for pulse in range(sender.burst)])
+                level = draw.integers(1, sender.num_levels + 1, len(flat)) * draw.choice([-1, 1], len(flat))
+                address = dict(zip(("channel", "y", "x"), sender.address(flat), strict=True))
+                found = {"t": t, "layer": layer, "sample": b, "level": level, **address}
+                for name in COLUMNS:
+                    parts[name].append(np.broadcast_to(found[name], flat.shape))
     columns = {name: np.concatenate(parts[name]).astype(kind) for name, kind in COLUMNS.items()}
     return Events(columns, senders, "differential", 3, 2)
 
@@ -66,6 +68,11 @@ def content(seed: int) -> bytes:
     draw = random.Random(seed)
     if draw.random() < 0.5:
         return damaged(draw, sound()[draw.random() < 0.1])
+    return lying(draw)
+
+
+def lying(draw: random.Random) -> bytes:
+    """A sound zip whose header, columns or names were changed on purpose."""
     arrays = {name: array.copy() for name, array in arrays_of(sample()).items()}
     header = json.loads(arrays["header"].tobytes())
     for _ in range(draw.choice([1, 1, 2, 4])):

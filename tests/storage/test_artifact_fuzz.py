@@ -15,45 +15,21 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load as read_tensors
 from safetensors.torch import save as to_bytes
-from torch import nn
 
 import spikecast
+from benchmarks.fuzz.edits import LIES, bases, edit, taken_apart
+from benchmarks.fuzz.written import signed
 from spikecast.errors import ArtifactError, SpikecastError
 from spikecast.storage import artifact, container, ops, schema
-from spikecast.storage.tensors import digest, sealed
-from tests.strategies import NASTY
 
 MEBIBYTE = 2**20
-# The same where an argument of an op is due.
-LIES = [*NASTY, ["ref", "x"], ["ref", 3], ["list", 3], ["float", "nan"], ["float", "2"], ["torch", "os"], ["tuple", []]]
-
-
-class Net(nn.Module):
-    """Small, and with a bit of everything that a document can hold."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(5, 4)
-        self.conv = nn.Conv1d(4, 4, 3, padding=1)
-        self.head = nn.Linear(4, 3)
-
-    def forward(self, tokens, mask, flag=0.5):
-        x = torch.relu(self.conv(self.embed(tokens).transpose(1, 2)))
-        x = nn.functional.max_pool1d(x, 2).masked_fill(mask.unsqueeze(1), -float("inf")).softmax(-1)
-        left, right = x.chunk(2, 1)
-        return {"y": self.head(torch.cat([right, left], 1).mean(-1)), "flag": flag, "rest": (mask, [x])}
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory) -> bytes:
-    torch.manual_seed(0)
-    call = (torch.randint(0, 5, (3, 8)), torch.zeros(3, 4, dtype=torch.bool))
-    network = spikecast.convert(Net().eval(), [call], spikecast.Config(num_steps=2, thresholds="quantile"))
-    path = tmp_path_factory.mktemp("fuzz") / "net.spikecast"
-    network.save(path)
-    return path.read_bytes()
+def original() -> bytes:
+    """A small file with a bit of everything that a document can hold."""
+    return signed(*bases()[1])
 
 
 def attempt(path: Path, content: bytes, seed: object) -> bool:
@@ -112,49 +88,6 @@ def test_noise_is_refused(tmp_path: Path) -> None:
         assert not attempt(tmp_path / "net", draw.choice(header) + noise[8:], seed)
 
 
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) of a document."""
-    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
-    for key in keys:
-        yield value, key
-        yield from places(value[key])
-
-
-def edit(document: Any, draw: random.Random) -> None:
-    """Change one thing."""
-    found = list(places(document))
-    container, key = draw.choice(found)
-    match draw.choice(["nasty", "nasty", "delete", "swap", "copy", "rename", "grow"]):
-        case "nasty":
-            container[key] = copy.deepcopy(draw.choice(LIES))
-        case "delete":
-            del container[key]
-        case "swap" | "copy":
-            other, name = draw.choice(found)
-            container[key] = copy.deepcopy(other[name])
-        case "rename" if isinstance(container, dict):
-            container[draw.choice(["", "unknown", "name", "site", "relu", "kind"])] = container.pop(key)
-        case _:
-            if isinstance(container, list):
-                container.insert(key, copy.deepcopy(draw.choice([*LIES, container[key]])))
-            else:
-                container["more"] = copy.deepcopy(draw.choice(LIES))
-
-
-def signed(document: Any, tensors: dict[str, torch.Tensor]) -> bytes:
-    """A file with a checksum that is right."""
-    digests = {name: digest(tensor) for name, tensor in tensors.items()}
-    return to_bytes(tensors, {"spikecast": sealed(json.dumps(document), digests)})
-
-
-def taken_apart(original: bytes) -> tuple[Any, dict[str, torch.Tensor]]:
-    length = int.from_bytes(original[:8], "little")
-    header = json.loads(original[8 : 8 + length])
-    document = json.loads(header["__metadata__"]["spikecast"])
-    del document["sha256"]
-    return document, read_tensors(original)
-
-
 def test_lies_are_refused_or_harmless(original: bytes, tmp_path: Path) -> None:
     """The checksum is right, what it vouches for is not."""
     document, tensors = taken_apart(original)
@@ -186,7 +119,7 @@ def test_lies_about_tensors_are_refused(original: bytes, tmp_path: Path) -> None
             case "offsets":
                 entry["data_offsets"] = draw.choice([[0, 0], [0, len(data)], [5, 3], [0, 2**63], [2**64 - 1, 2**64]])
             case _:
-                entry[draw.choice(list(entry))] = copy.deepcopy(draw.choice(NASTY))
+                entry[draw.choice(list(entry))] = copy.deepcopy(draw.choice(LIES))
         text = json.dumps(lie).encode()
         content = len(text).to_bytes(8, "little") + text + data
         refused += lie != header and not attempt(tmp_path / "net", content, seed)
@@ -292,6 +225,8 @@ DEEP: list[Any] = functools.reduce(lambda inner, _: [inner], range(300), [])
         (threshold(1, dtype=torch.int64), "are torch.int64"),
         (put(*PLAN, "sites", "relu", "meta", "shape", value=[3, 2, 8]), "thresholds of 'relu' have another shape"),
         (put(*PLAN, "sites", "relu", "axis", value=9), "axis of the site 'relu' is 9"),
+        (put(*PLAN, "sites", "relu", "meta", "dtype", value="float8_e4m3fn"), "neurons of 'relu' are torch.float8"),
+        (put(*PLAN, "sites", "relu", "meta", "dtype", value="int64"), "neurons of 'relu' are torch.int64"),
         (put(*PLAN, "sites", "relu", "lower", value=1.0), "no interval around 0"),
         (put(*PLAN, "sites", "relu", "upper", value=["float", "nan"]), "no interval around 0"),
         (put(*PLAN, "sites", "other", value=None), r"Expected `object`, got `null` - at `\$.body.plans\[0\].sites"),

@@ -32,7 +32,7 @@ MAX_MATCHES = 10**6  # of overrides against site names, each of which takes its 
 MAX_PATTERNS = 256  # as many as Python keeps ready
 _SETTINGS = schema.Neuron.__struct_fields__[1:]
 _CPU = torch.device("cpu")
-_THRESHOLD_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_NEURON_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def save(network: Network, path: str | os.PathLike[str]) -> None:
@@ -160,7 +160,7 @@ def _parts(
             raise ArtifactError(f"the thresholds of {short(name)} have another shape than its neurons")
     for key in {own.threshold for own in record.neurons.values()}:  # once each, however many sites name it
         value = found(key)
-        if value.dtype not in _THRESHOLD_DTYPES:
+        if value.dtype not in _NEURON_DTYPES:
             raise ArtifactError(f"the thresholds {short(key)} are {value.dtype}")
         if not bool((value.isfinite() & (value > 0)).all()):
             raise ArtifactError(f"the thresholds {short(key)} are not all positive and finite")
@@ -221,6 +221,8 @@ def site_of(name: str, record: schema.Site) -> Site:
     meta = codec.decode_meta(record.meta)
     if record.axis is not None and record.axis >= meta.rank:
         raise ArtifactError(f"the axis of the site {short(name)} is {record.axis}, of {meta.rank}")
+    if meta.dtype not in _NEURON_DTYPES:
+        raise ArtifactError(f"the neurons of {short(name)} are {meta.dtype}")
     return Site(name, record.source, lower, upper, record.axis, meta)
 
 
