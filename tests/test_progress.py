@@ -118,6 +118,27 @@ def test_the_time_it_takes_is_said_once_and_early(capsys, monkeypatch) -> None:
     assert capsys.readouterr().err == "measuring: 20 images of 100, about 8 s left\n"
 
 
+def test_the_time_is_said_after_a_long_conversion_too(capsys, monkeypatch) -> None:
+    """A minute's line has been said while the network was made. That little is left is not said."""
+    now = 100.0
+    monkeypatch.setattr("spikecast.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr(progress, "_watch", lambda silent: nullcontext())
+    with progress.progress(100, "measuring") as done:
+        now += 61.0
+        progress._lines[-1].say()
+        for _ in range(10):
+            now += 1.0
+            done(10)
+    with progress.progress(30, "calibrating") as done:
+        for _ in range(3):
+            now += 2.0
+            done(10)
+    assert capsys.readouterr().err.splitlines() == [
+        "measuring: 0 images of 100, for 1 min by now",
+        "measuring: 20 images of 100, about 8 s left",
+    ]
+
+
 def test_a_long_part_is_told_of_while_it_lasts(capsys, monkeypatch) -> None:
     monkeypatch.setattr(progress, "A_WHILE", 0.2)
     with progress.progress(10, "measuring"), progress.telling(True):

@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 Listener = Callable[[str, int, int | None], None]  # is told the stage, how much of it is done, and of how much if known
 Done = Callable[..., None]  # is told how many more are done, and what is done now
 A_WHILE = 60.0  # seconds between lines where there is no bar
-SOON = 3.0  # seconds until the first of them: a shorter job says nothing
+SOON = 3.0  # seconds until the first of them; a job that is over sooner, or soon after, says nothing
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _bars: list[Progress] = []  # the one on the screen; a stage inside a stage is another line of it
 _lines: list[_Line] = []  # of it, the innermost last
@@ -125,6 +125,7 @@ class _Line:
         self.done = self.times = 0
         self.began = self.said = time.monotonic()
         self.first = (self.began, 0)  # when the first were done, and how many
+        self.is_judged = False  # whether it was said how long the rest takes
         _lines.append(self)
 
     def set(self, done: int, total: int | None, what: str | None = None) -> None:
@@ -138,9 +139,16 @@ class _Line:
         self.bar.update(self.task, rate=f"{speed:.1f} {self.unit}/s" if speed is not None and self.unit else "")
         now = time.monotonic()
         # Once early, for the time that it will take; of the first batch alone that would be judged badly.
-        early = self.said == self.began and self.unit and self.times > 1 and now - self.began >= SOON
+        early = self.unit and not self.is_judged and now - self.began >= SOON and (self.left() or 0) >= SOON
         if early or now - self.said >= A_WHILE:
             self.say()
+
+    def left(self) -> float | None:
+        """Seconds that the rest will take, as far as that is known."""
+        since, before = self.first
+        if self.total is None or self.done <= before or self.times < 2:
+            return None
+        return (time.monotonic() - since) / (self.done - before) * (self.total - self.done)
 
     def say(self) -> None:
         """A line for people who have no bar."""
@@ -151,10 +159,10 @@ class _Line:
         text = f"{self.what or 'done'}: {self.done}{f' {self.unit}' if self.unit else ''}"
         if self.total is not None:
             text += f" of {self.total}"
-        since, before = self.first
-        if self.total is not None and self.done > before:
-            each = (self.said - since) / (self.done - before)
-            text += f", about {duration(each * (self.total - self.done))} left"
+        left = self.left()
+        if left is not None:
+            self.is_judged = True
+            text += f", about {duration(left)} left"
         elif taken >= 1:
             text += f", for {duration(taken)} by now"
         print(text, file=sys.stderr, flush=True)
