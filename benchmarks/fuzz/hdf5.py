@@ -21,11 +21,13 @@ from spikecast.storage import child
 
 # One that makes the library loop need not do so for long: two seconds.
 _SERVER = """if True:
-    import importlib.util, json, os, sys
+    import gc, importlib.util, json, os, sys
     import h5py
     spec = importlib.util.spec_from_file_location("child", sys.argv[1])
     child = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(child)
+    gc.disable()  # which would touch, and so copy, all pages of each fork
+    gc.freeze()
     for line in sys.stdin:
         number, *given = json.loads(line)
         pid = os.fork()
