@@ -77,8 +77,8 @@ def edited(draw: random.Random) -> tuple[Any, dict[str, Tensor]]:
     document, tensors = draw.choice(bases())
     document, tensors = copy.deepcopy(document), dict(tensors)
     for _ in range(draw.choice([1, 1, 2, 5])):
-        nodes = document["body"]["plans"][0]["program"]["nodes"] if draw.random() < 0.6 else None
         try:
+            nodes = document["body"]["plans"][0]["program"]["nodes"] if draw.random() < 0.6 else None
             edit(document if not nodes else draw.choice(nodes), draw)
         except (KeyError, TypeError, IndexError):  # an edit before took its place away
             break
