@@ -94,7 +94,7 @@ function drawNeurons() {
   const left = raster(rows, width);
   const right = scatter(rows, width, Math.min(width, Number(left.getAttribute("height"))));
   box.replaceChildren(
-    h("figure", {}, h("figcaption", {}, h("b", {}, "Spikes"), `${rows.length} of ${count(trace().neurons)} neurons, largest activation on top. Up is a positive spike, down a negative one; longer is a larger level, here ${largest === smallest ? `all level ${largest}` : `from level ${largest} down to ${smallest}`}.${rows[0].levels[0].length > 1 ? ` Spikes of one burst stand side by side on a dark line; the longest here has ${longestBurst(rows)}.` : ""}`), left),
+    h("figure", {}, h("figcaption", {}, h("b", {}, "Spikes"), `${rows.length} of ${count(trace().neurons)} neurons, largest activation on top. Up is a positive spike, down a negative one; longer is a larger level, here ${largest === smallest ? `all level ${largest}` : `from level ${largest} down to ${smallest}`}.${rows[0].levels[0].length > 1 ? ` Spikes of one burst stand side by side on one line; the longest here has ${longestBurst(rows)}.` : ""}`), left),
     h("figure", {}, h("figcaption", {}, h("b", {}, `Estimate after step ${t}`), `On the dashed line it equals the activation; pale lines show where it has been. Relative error of these neurons ${percent(relativeError(rows, t))}.`), right));
   markNeuron(box, rows, -1);
   box.onpointermove = (event) => markNeuron(box, rows, event.target.dataset && event.target.dataset.k !== undefined ? Number(event.target.dataset.k) : -1);
