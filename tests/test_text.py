@@ -23,6 +23,8 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
         (0.0045, "J", "4.5 mJ"),
         (2.5e-11, "J", "25 pJ"),
         (-1500, "", "-1.5 k"),
+        (999.6e-9, "J", "1 µJ"),  # rounded first
+        (999.6, "", "1 k"),
     ],
 )
 def test_si(value: float, unit: str, text: str) -> None:

@@ -18,6 +18,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 def si(value: float, unit: str = "") -> str:
     """A number with three digits and a prefix: 12.3 M."""
+    value = float(f"{value:.3g}")  # 999.6 is 1 k, not 1e+03
     for size, prefix in _PREFIXES:
         if abs(value) >= size:
             return f"{value / size:.3g} {prefix}{unit}".rstrip()
