@@ -26,6 +26,9 @@ def executed(path: Path) -> NotebookNode:
             notebook, timeout=600, record_timing=False, coalesce_streams=True, store_widget_state=False
         )
         client.execute(cwd=folder)
+    for cell in notebook.cells:  # stderr has what the tools around a notebook say, such as tqdm of missing widgets
+        if cell.cell_type == "code":
+            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
     notebook.metadata["language_info"] = {"name": "python"}  # which Python it was does not matter
     return notebook
 
