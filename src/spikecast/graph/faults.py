@@ -81,6 +81,23 @@ def _repeated(node: Node, given: Given) -> str | None:
     return None if not isinstance(times, int) or 0 <= times <= MOST_REPEATS else f"{times} repeats"
 
 
+def _interleaved(node: Node, given: Given) -> str | None:
+    """A size that is told beside the repeats must be theirs: so much memory is taken before they are looked at."""
+    told, repeats, source = given.get("output_size"), given["repeats"], given.get("self")
+    if not isinstance(told, int) or not isinstance(repeats, int | Tensor):
+        return None
+    if isinstance(source, Tensor):
+        dim = given.get("dim")
+        each = source.numel() if dim is None else source.shape[dim]
+        single = isinstance(repeats, int) or repeats.numel() == 1
+        size = int(repeats) * each if single else int(repeats.sum())
+    elif isinstance(repeats, Tensor):
+        size = int(repeats.sum())
+    else:  # the source is not known yet
+        return None
+    return None if told == size else f"an output size of {told} for {size} repeats"
+
+
 def _count(given: Given) -> int | None:
     """How many parts an op makes of a tensor; None while that is not known."""
     for name in ("split_size", "split_sizes", "indices"):
@@ -106,4 +123,5 @@ _RULES: dict[str, Callable[[Node, Given], str | None]] = {
     **dict.fromkeys(("aten.split", "aten.split_with_sizes", "aten.tensor_split", "aten.chunk", "aten.unbind"), _parted),
     "aten.native_group_norm": _grouped,
     "aten.diff": _repeated,
+    "aten.repeat_interleave": _interleaved,
 }
