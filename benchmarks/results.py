@@ -161,10 +161,12 @@ def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
 def draw_story(folder: Path, target: Path) -> None:
     """The picture of README: four networks, each method's front with bands, and the ANN; for any background."""
     shown = [name for name in STORY if any((folder / name).glob(f"*{ENDING}"))]
+    columns = min(len(shown), 2)  # beside each other they would be too small to read on a phone
+    rows = -(-len(shown) // max(columns, 1))
 
     def panels(figure: Any) -> None:
-        axes = figure.subplots(1, len(shown), squeeze=False).flatten()
-        for panel, name in zip(axes, shown, strict=True):
+        axes = figure.subplots(rows, columns, squeeze=False).flatten()
+        for panel, name in zip(axes, shown, strict=False):
             real, (found, ann) = NETWORKS[name], points(folder / name)
             panel.axhline(real.score(ann[1::2]), color=GREY, linewidth=1, linestyle="--", label="the ANN, energy 1")
             for i, (method, label) in enumerate(METHODS.items()):
@@ -188,15 +190,19 @@ def draw_story(folder: Path, target: Path) -> None:
             panel.tick_params(colors=GREY)
             for edge in panel.spines.values():
                 edge.set_color(GREY)
-        axes[0].set_ylabel("% right")
+        for panel in axes[::columns]:
+            panel.set_ylabel("% right")
+            panel.yaxis.label.set_color(GREY)
         figure.patch.set_alpha(0)
         for panel in axes:
             panel.patch.set_alpha(0)
-        legend = axes[-1].legend(loc="lower right", framealpha=0)
+        for panel in axes[len(shown) :]:
+            panel.remove()
+        legend = axes[len(shown) - 1].legend(loc="lower right", framealpha=0)
         for text in legend.get_texts():
             text.set_color(GREY)
 
-    write_figure(target, panels, size=(3.1 * len(shown), 2.7))
+    write_figure(target, panels, size=(4.1 * columns, 3.1 * rows))
 
 
 def draw(folder: Path, names: Sequence[str], target: Path) -> None:
