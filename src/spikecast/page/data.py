@@ -12,6 +12,7 @@ import msgspec
 
 from spikecast.measure.intervals import Interval
 from spikecast.measure.tasks import Metric
+from spikecast.storage.schema import known
 
 
 def _plain(value: Any) -> str | float:
@@ -172,3 +173,6 @@ class ReportData:
         from spikecast.storage.files import write_whole
 
         return write_whole(path, self.html())
+
+
+known(ReportData)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from spikecast.errors import ArtifactError, SpikecastError, first_line, is_want_of_memory
 from spikecast.storage.files import blaming, file_start, replacing
-from spikecast.storage.schema import FORMAT, Document, Head, Record, Size, Sizes, decoded, short
+from spikecast.storage.schema import FORMAT, Document, Head, Record, Size, Sizes, decoded, known, short
 from spikecast.storage.tensors import is_whole
 
 # A document takes some ten times its length once it is parsed. This is room for forty thousand ops.
@@ -104,6 +104,9 @@ class _Entry(Record, frozen=True):
     dtype: str
     shape: Sizes
     data_offsets: tuple[Size, Size]
+
+
+known(_Entry)
 
 
 def _tensors(file: IO[bytes], entries: Mapping[str, _Entry]) -> dict[str, Tensor]:

@@ -86,6 +86,7 @@ class Hello(Record, frozen=True, tag="hello"):
 
 
 Reply = Answer | Failure | Hello
+schema.known(Request, Reply)
 
 
 class Shared:

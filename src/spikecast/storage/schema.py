@@ -225,6 +225,19 @@ class Head(msgspec.Struct):
     format: int
 
 
+def known(*kinds: Any) -> None:
+    """Let msgspec study types that are read from files; to be called where they are defined.
+
+    Else it does so at the first use, and two threads that meet a type for the first time crash the process (msgspec
+    0.22: one reads what the other has not finished).
+    """
+    for kind in kinds:
+        msgspec.json.Decoder(kind)
+
+
+known(Document, Head)
+
+
 def encoded(record: Any) -> str:
     """A record as JSON, not yet checked."""
     try:

@@ -26,7 +26,7 @@ from spikecast.errors import ArtifactError, MissingExtraError, SpikecastError, e
 from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender, occurrences
 from spikecast.storage.child import HDF5_SIGNATURE, read_hdf5
 from spikecast.storage.files import file_start, replacing
-from spikecast.storage.schema import MAX_RANK, Record, decoded, short
+from spikecast.storage.schema import MAX_RANK, Record, decoded, known, short
 
 FORMAT, VERSION = "spikecast-events", 2
 MAX_BYTES = 2**30
@@ -158,6 +158,9 @@ class Header(Record, frozen=True):
         columns = {name: arrays[name] for name in COLUMNS}
         check_columns(columns, senders, self.num_steps, self.samples)
         return Events(columns, tuple(senders), self.coding, self.num_steps, self.samples)
+
+
+known(Head, Header)
 
 
 def read_header(text: bytes, max_bytes: int) -> Header:

@@ -20,7 +20,7 @@ from spikecast.hardware.nir.neurons import neuron_graph
 from spikecast.storage import artifact
 from spikecast.storage.codec import DTYPES
 from spikecast.storage.files import blaming
-from spikecast.storage.schema import Document, Dtype, Network, Record, Sizes, Strided, decoded, short
+from spikecast.storage.schema import Document, Dtype, Network, Record, Sizes, Strided, decoded, known, short
 from spikecast.storage.tensors import TensorStore, is_whole
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ class Place(Record, frozen=True):
     at: str
     dtype: Dtype
     shape: Sizes
+
+
+known(list[Place])
 
 
 def neuron_with_settings(layer: Layer) -> Any:
