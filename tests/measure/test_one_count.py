@@ -212,8 +212,7 @@ def test_everybody_copes_without_a_ratio() -> None:
     page = build(model, {"one": snn}, batches)
     assert page.networks[0].energy["paper"]["ratio"] is None
     assert page.networks[0].spiking_share is None
-    assert "<td>not counted</td>" in page.html()
-    assert "(the ANN's energy is not counted)" in page.html()
+    assert "(the ANN’s energy is not counted)" in page.html()
     again = ReportData.from_json(json.loads(json.dumps(page.to_json())))
     assert [layer.macs for layer in again.networks[0].layers if layer.op == "cdist"] == [None]
 

@@ -101,7 +101,7 @@ def test_a_number_of_which_less_is_better_goes_through_all() -> None:
     page = build(model, {"snn": snn}, batches, task="reconstruction")
     assert (page.metric, page.how) == ("error", Metric("", more=False))
     assert page.networks[0].intervals["error"] == found.intervals["error"]
-    assert f"reaches error <b>{wanted[-1]:.3g}</b>" in page.html()
+    assert f"Its error is {wanted[0]:.4g}, the ANN’s " in page.html()  # the first step is as good, of so few samples
 
 
 def test_a_task_of_ones_own() -> None:

@@ -86,13 +86,11 @@ def _interleaved(node: Node, given: Given) -> str | None:
     told, repeats, source = given.get("output_size"), given["repeats"], given.get("self")
     if not isinstance(told, int) or not isinstance(repeats, int | Tensor):
         return None
-    if isinstance(source, Tensor):
-        dim = given.get("dim")
-        each = source.numel() if dim is None else source.shape[dim]
-        single = isinstance(repeats, int) or repeats.numel() == 1
-        size = int(repeats) * each if single else int(repeats.sum())
-    elif isinstance(repeats, Tensor):
+    if isinstance(repeats, Tensor) and (repeats.numel() != 1 or source is None):
         size = int(repeats.sum())
+    elif isinstance(source, Tensor):
+        dim = given.get("dim")
+        size = int(repeats) * (source.numel() if dim is None else source.shape[dim])
     else:  # the source is not known yet
         return None
     return None if told == size else f"an output size of {told} for {size} repeats"
