@@ -208,6 +208,8 @@ def _convolution(given: Given) -> Extent:
     made = batch * math.prod(out) * (weight.shape[1] * groups if turned else weight.shape[0])
     work = (source.numel() if turned else made) * math.prod(weight.shape[1:])
     columns = 0 if source.dtype in _PACKED else work // max(weight.shape[0] // groups, 1)
+    if turned:  # for each entry it makes, oneDNN looks for sources over a whole stride
+        work = max(work, made * max(setting("stride", 1), default=1))
     return Extent(made + columns, work)
 
 
