@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def own_reader(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def findings(attempt: Callable[[int], bool], seeds: range) -> list[Finding]:
     found: list[Finding] = []
-    worker.run(attempt, seeds, found.append)
+    worker.run(lambda seed: partial(attempt, seed), seeds, found.append)
     return found
 
 
@@ -56,9 +57,10 @@ def misbehaving(seed: int) -> bool:
 def test_what_must_not_be_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "SECONDS", 0.5)
     monkeypatch.setattr(worker, "COMPILING", 0)
+    monkeypatch.setattr(worker, "MEMORY", 2**26)  # so much is taken within the time
     found = findings(misbehaving, range(12))
     assert [finding.seed for finding in found] == [1, 3, 5, 7, 9]
-    said = ["signal 6", "KeyError: 'x'", "memory 1.2 GiB", "cpu above 0.5 s", "cpu 0."]
+    said = ["signal 6", "KeyError: 'x'", "memory 1.2 of what is allowed", "cpu above 0.5 s", "cpu 0."]
     assert all(finding.what.startswith(words) for finding, words in zip(found, said, strict=True)), found
 
 
@@ -72,6 +74,29 @@ def test_what_an_earlier_case_broke_is_not_the_fault_of_the_last() -> None:
         return False
 
     assert [(finding.seed, finding.alone) for finding in findings(attempt, range(6))] == [(3, False)]
+
+
+def test_what_took_too_long_once_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def slow_at_first(seed: int) -> bool:
+        if not (tmp_path / str(seed)).exists():
+            (tmp_path / str(seed)).touch()
+            misbehaving(9)
+        return False
+
+    monkeypatch.setattr(worker, "SECONDS", 0.5)
+    assert findings(slow_at_first, range(2)) == []
+
+
+def test_making_a_case_is_not_its_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a file of 64 MB, which is refused at once."""
+    found: list[Finding] = []
+
+    def make(seed: int) -> worker.Trial:
+        assert not misbehaving(9)  # takes its time
+        return lambda: seed == 0
+
+    monkeypatch.setattr(worker, "SECONDS", 0.5)
+    assert (worker.run(make, range(2), found.append), found) == ((1, 1), [])
 
 
 def test_one_that_waits_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,5 +141,5 @@ def test_what_was_found_is_mended(case: dict[str, Any], tmp_path: Path) -> None:
     artifacts.warm_up()
     path, found = tmp_path / "case.spikecast", list[Finding]()
     path.write_bytes(artifacts.content_of(case))
-    done = worker.run(lambda _: artifacts.attempt(path), range(1), found.append)
+    done = worker.run(lambda _: partial(artifacts.attempt, path), range(1), found.append)
     assert (found, done) == ([], (1, 0))
