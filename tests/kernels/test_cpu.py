@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import subprocess
 import sys
+import threading
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -44,7 +48,8 @@ def draw(seed: int, num_steps: int, inner: tuple[int, ...], how: str, scale: flo
 
 
 @pytest.fixture
-def two_threads():
+def two_threads(monkeypatch):
+    monkeypatch.setattr(cpu, "GRAIN", 1 << 16)  # small ones are cut up too
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -118,6 +123,31 @@ def test_calls_from_two_threads() -> None:
     with ThreadPoolExecutor(2) as pool:
         for found, right in zip(pool.map(lambda x: encode(x, threshold, neuron), batches * 5), wanted * 5, strict=True):
             assert_same_bits(found, right)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_interrupted_call_leaves_the_others_their_memory(monkeypatch) -> None:
+    """They have its address only: it must not go to somebody else while they write."""
+    interrupted, alive = threading.Event(), []
+
+    def work(worker: int, *_: Any) -> bool:
+        if worker == 0:
+            raise KeyboardInterrupt
+        interrupted.wait(10)
+        gc.collect()
+        alive.append(memory() is not None)
+        return False
+
+    monkeypatch.setattr(_loops, "work", work)
+    numbers = np.zeros((4, 1 << 16), np.float32)
+    memory = weakref.ref(numbers)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        encode(torch.from_numpy(numbers), torch.ones(()), Neuron(), backend="fused")
+    del numbers, caught
+    interrupted.set()
+    while not alive:
+        time.sleep(0.01)
+    assert alive == [True]
 
 
 def test_the_default_type_does_not_matter() -> None:

@@ -27,23 +27,23 @@ def count_along(values, address, first, p, size, inside):
         n = min(stretch - (p + i) % stretch, values.size - i)
         at = first + (p + i) // (size * inside) * inside + (p + i) % inside
         if inside == 1:
-            block(address, at, 1, i32(0))[0] += count_all(values[i : i + n])
+            block(address, at, 1, i32(0))[0] += count_all(values, i, n)
         else:
-            add_each(values[i : i + n], block(address, at, n, i32(0)))
+            add_each(values, i, block(address, at, n, i32(0)))
         i += n
 
 
 @compiled()
-def add_each(values, counts):
-    for i in range(values.size):
-        counts[i] += i32(values[i] != 0)
+def add_each(values, first, counts):
+    for i in range(counts.size):
+        counts[i] += i32(values[first + i] != 0)
 
 
 @compiled()
-def count_all(values):
-    """How many values of a block are not zero."""
+def count_all(values, first, n):
+    """How many of n values of a block are not zero."""
     total = i32(0)
-    for i in range(values.size):
+    for i in range(first, first + n):
         total += i32(values[i] != 0)
     return total
 
@@ -54,7 +54,7 @@ def count(pulses, j, k, worker, offsets, part, p, counting):
     fan_out, fan_stride, totals, along, _, size, inside, places, num_steps, burst = counting
     weights = block(fan_out, offsets[FAN_OUT] + part * fan_stride, pulses.size, np.int64(0))
     sums = block(totals, (burst + 1) * (worker * num_steps + k), burst + 1, np.int64(0))
-    number = np.int64(count_all(pulses))
+    number = np.int64(count_all(pulses, 0, pulses.size))
     sums[j] += number
     sums[burst] += number * weights[0] if fan_stride == 0 else count_weighted(pulses, weights)
     if along != 0:

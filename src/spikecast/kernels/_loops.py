@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange, types
+from numba import types
 from numba.extending import overload
 
 from spikecast.kernels._counts import count, count_held
@@ -46,6 +46,13 @@ def prepare(threshold, count, factor, table):
         out[count + i] = to_level
         out[2 * count + i] = inverse
     return fit
+
+
+@compiled()
+def copy(values, out):
+    """Into memory that is apart; a slice, which cares for overlaps, takes Numba seconds to compile."""
+    for i in range(out.size):
+        out[i] = values[i]
 
 
 @compiled()
@@ -103,7 +110,7 @@ def _load_scales(table, offset, count, length, rows, steps, vector):
 
     def fill(table, offset, count, length, rows, steps, vector):
         for j in range(3):
-            row_at(rows, THRESHOLDS + j, length, f32(0))[:] = block(table, j * count + offset, length, f32(0))
+            copy(block(table, j * count + offset, length, f32(0)), row_at(rows, THRESHOLDS + j, length, f32(0)))
         threshold = row_at(rows, THRESHOLDS, length, f32(0))
         for k in range(steps[0]):
             unit = row_at(rows, UNITS + k, length, f32(0))
@@ -117,7 +124,8 @@ def _load_scales(table, offset, count, length, rows, steps, vector):
 @compiled()
 def locate(row, geometry, offsets):
     """Where a row begins in each tensor."""
-    offsets[:] = 0
+    for j in range(offsets.size):
+        offsets[j] = 0
     for d in range(geometry.shape[1] - 1, -1, -1):
         i = row % geometry[SIZE, d]
         row //= geometry[SIZE, d]
@@ -133,7 +141,9 @@ def work(
     num_steps, start, input_step, output_step, num_rows, run, length, num_scales, burst, burst_step = layout
     inputs, outputs, state, table, scratch = places
     rows = (scratch, worker * (UNITS + num_steps) * ROW)
-    row_at(rows, SILENT, length, f32(0))[:] = 0
+    silent = row_at(rows, SILENT, length, f32(0))
+    for i in range(length):
+        silent[i] = 0
     offsets = np.zeros(geometry.shape[0], np.int64)
     filled, largest = -1, i32(0)
     for unit in range(units[0], units[1]):
@@ -175,7 +185,7 @@ def work(
             if half is not None:
                 narrow(y, block(outputs, there, n, np.int16(0)), half)
             elif aside:
-                block(outputs, there, n, f32(0))[:] = y
+                copy(y, block(outputs, there, n, f32(0)))
             held = y
     return largest > EXPONENT
 
@@ -189,32 +199,3 @@ def note(rows, row, n, j, k, worker, offsets, part, p, there, levels, counting):
             to_levels(pulses, block(levels, there, n, np.int8(0)))
         if counting is not None:
             count(pulses, j, k, worker, offsets, part, p, counting)
-
-
-@compiled(parallel=True)
-def spread(
-    workers,
-    num_units,
-    layout,
-    places,
-    geometry,
-    neuron,
-    lower,
-    upper,
-    vector,
-    levels,
-    counting,
-    half,
-    edge,
-    first,
-    more,
-):
-    """`work` on several threads, each taking one stretch of the units."""
-    found = np.zeros(workers, np.bool_)
-    for i in prange(workers):
-        me = np.int64(i)
-        units = (me * num_units // workers, (me + 1) * num_units // workers)
-        found[i] = work(
-            me, units, layout, places, geometry, neuron, lower, upper, vector, levels, counting, half, edge, first, more
-        )
-    return found.any()

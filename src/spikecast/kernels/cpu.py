@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,12 +22,8 @@ from spikecast.theory.neuron import Neuron
 
 BLOCK = _fire.BLOCK  # neurons whose steps are computed together: what they hold stays in cache from step to step
 TABLE = 1 << 15  # thresholds times steps that are divided once for all rows: they stay in the second-level cache
-GRAIN = 1 << 16  # neurons times steps that are worth a thread
+GRAIN = 1 << 18  # neurons times steps that are worth a thread, which takes 0.1 ms to wake
 IS_FLOAT16 = {torch.float32: None, torch.float16: True, torch.bfloat16: False}  # the types there are loops for
-
-_lock = threading.Lock()  # one call has the threads at a time: two would fight, and not every pool survives two
-_most_threads = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-_home = os.getpid()  # OpenMP's threads do not survive a fork
 
 
 def encode(
@@ -67,6 +63,7 @@ def encode(
         None if neuron.firing_boundary == firing.EDGE else np.float32(firing.EDGE / neuron.firing_boundary),
         (0,) * min(neuron.burst, _fire.AT_ONCE),  # its length is a type
         neuron.burst > _fire.AT_ONCE or None,
+        held=(inputs, outputs, held, scales, levels, counter),
     )
     if has_nan:
         firing.refuse_nan(torch.tensor(math.nan))
@@ -95,21 +92,27 @@ class Work:
         parts = -(-way.run // most)
         self.length = -(-way.run // parts)
         self.units = math.prod(way.sizes) * parts
-        workers = min(torch.get_num_threads(), _most_threads, self.units, size // GRAIN)
-        self.workers = workers if workers > 1 and os.getpid() == _home else 1
+        self.workers = max(1, min(torch.get_num_threads(), self.units, size // GRAIN))
         self.scratch = torch.empty(self.workers * (_fire.UNITS + steps) * _fire.ROW, dtype=torch.float32, device="cpu")
 
-    def run(self, *args: Any) -> bool:
-        """The loops; whether a potential was NaN."""
-        if self.workers == 1:
-            return bool(_loops.work(0, (0, self.units), *args))
-        with _lock:
-            before = numba.get_num_threads()
-            numba.set_num_threads(self.workers)
-            try:
-                return bool(_loops.spread(self.workers, self.units, *args))
-            finally:
-                numba.set_num_threads(before)
+    def run(self, *args: Any, held: Any) -> bool:
+        """The loops, which let go of the GIL; whether a potential was NaN. What they have the address of is `held`."""
+        ends = [i * self.units // self.workers for i in range(self.workers + 1)]
+        own, *others = enumerate(pairwise(ends))
+        started = [_threads(os.getpid()).submit(_part, (held, self), *other, *args) for other in others]
+        found = [_part(None, *own, *args), *(one.result() for one in started)]
+        return any(found)
+
+
+def _part(_held: Any, *args: Any) -> bool:
+    """A worker's units. It holds what it writes to, so that an interrupted caller does not take it away."""
+    return bool(_loops.work(*args))
+
+
+@lru_cache(maxsize=1)
+def _threads(_process: int) -> ThreadPoolExecutor:
+    """Of this process: threads do not survive a fork. Numba's own would want every loop compiled once more."""
+    return ThreadPoolExecutor(os.cpu_count(), "spikecast")
 
 
 def _scales(threshold: Tensor, boundary: float) -> Tensor:
