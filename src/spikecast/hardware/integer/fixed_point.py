@@ -47,6 +47,34 @@ class Moves:
 
 
 @dataclass(frozen=True)
+class SynapseWeights:
+    """The whole weights on one way from neurons to a target.
+
+    Attributes:
+        source: The site that sends.
+        num_levels: n of that site.
+        ops: The names of the ops on the way. A mean of k is a sum of k there; its 1/k is in the weights.
+        op: The one that has weights; None for a shortcut or a mean, with one weight for each entry of the target.
+        weight: Whole numbers (int64) in the shape of the op's own weights, or one that broadcasts against the target.
+        exponent: The weights stand for weight·2**-exponent, in units of the thresholds at both ends.
+        shift: By how much what arrives is shifted left: fraction - exponent - (n - 1) of the target.
+
+    Example:
+        >>> (synapse,) = hardware.IntegerNetwork(snn).weights()["linear read-out"].synapses
+        >>> synapse.source, synapse.op, int(synapse.weight.abs().max()) <= 127
+        ('1', 'linear', True)
+    """
+
+    source: str
+    num_levels: int
+    ops: tuple[str, ...]
+    op: str | None
+    weight: Tensor
+    exponent: Tensor
+    shift: Tensor
+
+
+@dataclass(frozen=True)
 class Synapse:
     """Whole weights between a layer of neurons and a target.
 
@@ -71,6 +99,22 @@ class Synapse:
         if self.node is None:
             return (moved * self.weight).long()
         return self.after.whole(_weighted(self.node, self.before.circuit, moved, self.weight), batch).long()
+
+    def shift(self, fraction: Tensor) -> Tensor:
+        """By how much what arrives is shifted left to be in units of 2**-fraction; 0 where nothing arrives."""
+        return (fraction - self.exponent - (self.num_levels - 1)).clamp(0, 62).masked_fill(self.exponent == UNUSED, 0)
+
+    def plain(self, fraction: Tensor) -> SynapseWeights:
+        exponent = self.exponent.masked_fill(self.exponent == UNUSED, 0)
+        return SynapseWeights(
+            source=str(self.path.source.site),
+            num_levels=self.num_levels,
+            ops=tuple(node.name for node in self.path.nodes),
+            op=None if self.node is None else self.node.name,
+            weight=self.weight.long(),
+            exponent=exponent,
+            shift=slim(self.shift(fraction)),
+        )
 
 
 def synapse(
@@ -224,7 +268,10 @@ def _keeping_sums(value: Tensor) -> Tensor:
 
 
 def _shared_out(value: Tensor, total: Tensor) -> Tensor:
-    """Each number along the last axis up or down to make up a whole total; those nearest to the next go up."""
+    """Each number along the last axis up or down to make up a whole total; those nearest to the next go up.
+
+    Of equal ones the first go up, on every machine.
+    """
     low = value.floor()
-    order = (value - low).argsort(-1, descending=True).argsort(-1)
+    order = (value - low).argsort(dim=-1, descending=True, stable=True).argsort(-1)
     return low + (order < total - low.sum(-1, keepdim=True))

@@ -13,7 +13,7 @@ Rate coding needs neither: t·r only adds up. A burst repeats within a step: fin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -21,11 +21,11 @@ from torch import Tensor
 
 from spikecast.config import Coding
 from spikecast.errors import ConfigError
+from spikecast.hardware.integer.widths import Widths
 from spikecast.theory.firing import floor_exponent, nearest_exponent
 from spikecast.theory.neuron import Neuron
 
 Division = Literal["divide", "shift"]
-Overflow = Literal["raise", "saturate"]
 GUARD = 10  # bits of an estimate below the smallest level
 SLACK = 6  # a spike may overshoot a bound by 2**-6 of the smallest level, which is more than rounding adds up to
 
@@ -42,31 +42,6 @@ def grown(u: Tensor, t: int, coding: Coding, division: Division) -> Tensor:
     if division == "shift":
         return u << (t.bit_length() - (t - 1).bit_length())
     return u + torch.div(2 * u + (t - 1), 2 * (t - 1), rounding_mode="floor")
-
-
-@dataclass
-class Widths:
-    """How many bits each register has needed, sign included, and how often it had too few."""
-
-    bits: int
-    overflow: Overflow = "raise"
-    used: dict[str, int] = field(default_factory=dict)
-    overflows: dict[str, int] = field(default_factory=dict)
-
-    def fit(self, name: str, value: Tensor) -> Tensor:
-        """The value, if the register holds it; else an error, or the nearest it holds, and a note of it."""
-        largest = int(value.abs().max()) if value.numel() else 0
-        self.used[name] = max(self.used.get(name, 1), largest.bit_length() + 1)
-        limit = 2 ** (self.bits - 1) - 1
-        if largest <= limit:
-            return value
-        if self.overflow == "raise":
-            raise ConfigError(
-                f"{name} needs {largest.bit_length() + 1} bits and membrane_bits={self.bits}; give more bits, fewer "
-                "weight_bits, or overflow='saturate'"
-            )
-        self.overflows[name] = self.overflows.get(name, 0) + int((value.abs() > limit).sum())
-        return value.clamp(-limit, limit)
 
 
 @dataclass
@@ -104,7 +79,7 @@ class IntegerNeurons:
         self.membrane = held
         if neuron.is_rectifier:
             estimate = estimate.maximum(self._bound(neuron.lower, t)).minimum(self._bound(neuron.upper, t))
-            self.estimate = widths.fit(f"{self.name} estimate", estimate)
+            self.estimate = widths.fit(f"{self.name} estimate", estimate, follows_weights=False)
         return torch.stack(pulses)
 
     def _level(self, potential: Tensor, estimate: Tensor, t: int) -> tuple[Tensor, Tensor]:
