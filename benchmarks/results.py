@@ -217,6 +217,8 @@ def draw(folder: Path, names: Sequence[str], target: Path) -> None:
             panel.axhline(real.score(ann), color="0.7", linewidth=1, linestyle="--")
             for i, method in enumerate(("ours", *OTHERS)):
                 own = sorted((p for p in found if p.method == method and p.t in STEPS), key=lambda p: p.energy)
+                if not own:  # not measured yet
+                    continue
                 curve = Curve(method, [real.score(p.notes) for p in own], [1])
                 add_curve(panel, curve, [p.energy for p in own], number=i)
             panel.set(title=name, xlabel="energy over the ANN's", ylabel="score")

@@ -43,6 +43,11 @@ def test_defaults() -> None:
     assert (config.signed, config.encode_input, config.overrides) == (True, False, {})
 
 
+def test_a_budget_in_per_cent_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"energy_budget=20 is a share of the ANN's energy; 20 % of it are 0.2"):
+        Config(energy_budget=20)
+
+
 @pytest.mark.parametrize("config", [Config(), FULL], ids=["default", "full"])
 def test_json_round_trip(config) -> None:
     assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config

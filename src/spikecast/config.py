@@ -58,7 +58,8 @@ class Config:
         quantile: p of the quantile method, and of the starting point of "search"; above 0, up to 1.
         search_penalty: λ of "search": what one spike per neuron costs in squared relative error; 0 or more.
         energy_budget: Share of the ANN's energy that `num_steps` steps may cost; above 0. Levels, bursts and thresholds
-            of each site are chosen so that the answers suffer least.
+            of each site are chosen so that the answers suffer least. Where `num_levels` or `burst` is not the default,
+            here or in `overrides`, no more are taken.
         budget_costs: The costs that the budget is counted in: "paper", "honest" or "full".
         fidelity: How far the answers may be from the ANN's after `num_steps` steps, at the least energy; above 0. In
             nats per answer where answers are scores of classes, else their squared relative error.
@@ -148,6 +149,8 @@ class Config:
         goals = {name: value for name in ("energy_budget", "fidelity") if (value := getattr(self, name)) is not None}
         for name, value in goals.items():
             _real(name, value, 0.0, 1e6, open_low=True)
+            if name == "energy_budget" and value > 10:
+                raise ConfigError(f"energy_budget={value} is a share of the ANN's energy; 20 % of it are 0.2")
             if self.thresholds not in ("auto", "search"):
                 raise ConfigError(
                     f"{name}={value} with thresholds={self.thresholds!r}: a goal chooses the thresholds; "

@@ -18,8 +18,9 @@ _HALF_WAY: dict[str, Any] = {"num_levels": 1, "initial_potential": 0.5, "firing_
 
 
 class Preset(NamedTuple):
-    """The settings of a method, what is other in networks without rectifiers, and what follows from the levels."""
+    """A method in few words, its settings, what is other without rectifiers, and what follows from the levels."""
 
+    about: str
     settings: Mapping[str, Any]
     without_rectifiers: Mapping[str, Any] = {}
     by_levels: Callable[[int], Mapping[str, Any]] = lambda _: {}
@@ -28,26 +29,30 @@ class Preset(NamedTuple):
 # Each is a method as far as settings can say it; what the methods of others have besides is said beside them.
 PRESETS: Mapping[str, Preset] = {
     # DCGS (ICML 2025), the paper, whole.
-    "dcgs": Preset({**_SINGLE, "coding": "differential", "thresholds": "iteration_paper"}, _TRANSFORMER),
+    "dcgs": Preset("the paper", {**_SINGLE, "coding": "differential", "thresholds": "iteration_paper"}, _TRANSFORMER),
     # Its published code where that differs (docs/errata.md). Not how it takes images: see `reproduce --as-published`.
     "dcgs_published": Preset(
+        "its code",
         {**_SINGLE, "coding": "differential", "thresholds": "iteration_published", "granularity": "dim1"},
         {"thresholds": "quantile_published", "threshold_scale": 8.0, "encode_input": True},
     ),
     # ECMT: its multi-threshold neuron with rates. Not its expectation compensation (here graded units), nor its
     # normalisation of parameters (here the quantile).
-    "ecmt": Preset({**_SINGLE, "coding": "rate", "thresholds": "quantile"}, _TRANSFORMER),
+    "ecmt": Preset("rate coding", {**_SINGLE, "coding": "rate", "thresholds": "quantile"}, _TRANSFORMER),
     # H-MT (AAAI-26): its neuron, which sends the binary digits of a value. Not its pair of a positive and a negative
     # neuron (here one signed membrane), nor its calibration of thresholds (here the quantile).
     "hmt": Preset(
+        "rate coding, binary digits",
         {**_STEPS, "coding": "rate", "thresholds": "quantile", "firing_boundary": 1.0},
         by_levels=lambda n: {"burst": n, "initial_potential": 2.0**-n},
     ),
     # SNM: its signed IF neuron with memory, at rates. Not its normalisation neuron by neuron (here the quantile).
-    "snm": Preset({**_SINGLE, "coding": "rate", "thresholds": "quantile", **_HALF_WAY}),
+    "snm": Preset("rate coding, signed IF", {**_SINGLE, "coding": "rate", "thresholds": "quantile", **_HALF_WAY}),
     # TS: its neuron only, the classical IF neuron. It trains its ANN for the conversion; here nothing is trained.
-    "ts": Preset({**_SINGLE, "coding": "rate", "thresholds": "quantile", "signed": False, **_HALF_WAY}),
-    "ours": Preset({}),  # what spikecast chooses: the default of Config
+    "ts": Preset(
+        "rate coding, IF", {**_SINGLE, "coding": "rate", "thresholds": "quantile", "signed": False, **_HALF_WAY}
+    ),
+    "ours": Preset("the default", {}),  # what spikecast chooses: the default of Config
 }
 
 
@@ -67,11 +72,16 @@ def preset(
         1
     """
     if name not in PRESETS:
-        raise ConfigError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
-    settings, without_rectifiers, by_levels = PRESETS[name]
+        raise ConfigError(f"no preset is called {name!r}; there are {described()}")
+    _, settings, without_rectifiers, by_levels = PRESETS[name]
     given = {"num_levels": num_levels, **by_levels(num_levels), **settings}
     if not rectifiers:
         given |= without_rectifiers
     if num_steps is not None:
         given["num_steps"] = num_steps
     return Config(**given)
+
+
+def described() -> str:
+    """All presets, each with what it is."""
+    return ", ".join(f"{name} ({of.about})" for name, of in PRESETS.items())

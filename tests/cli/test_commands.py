@@ -20,7 +20,7 @@ IMAGES = ["net.py:net", "--data", "imagefolder:images"]
 def test_convert_writes_a_network(home: Path, cli) -> None:
     done = cli("convert", *IMAGES, "--out", "net.spikecast", "-T", "4", *COMMON)
     assert done.code == 0, done.err
-    assert "neuron sites" in done.out
+    assert "1 neuron site; ops" in done.out
     assert len(done.out.splitlines()) <= 10
     assert "written to net.spikecast" in done.err
     full = cli("convert", *IMAGES, "--out", "net.spikecast", "-T", "4", "--verbose", *COMMON)

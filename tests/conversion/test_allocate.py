@@ -22,7 +22,7 @@ from tests.strategies import SEEDS
 @given(seed=SEEDS)
 def test_the_best_of_a_table_is_the_best_of_all(seed) -> None:
     torch.manual_seed(seed)
-    table = Table(torch.rand(3, 4, 2).double(), torch.rand(3, 4, 2).double())
+    table = Table(OPTIONS[:3], torch.rand(3, 4, 2).double(), torch.rand(3, 4, 2).double())
     price = float(torch.rand(()) * 3)
     option, harm, pulses, scales = table.best(price)
 
@@ -80,6 +80,17 @@ def test_a_budget_beats_one_setting_for_all_sites() -> None:
     chosen = spikecast.convert(model, batches, Config(num_steps=1, energy_budget=used))
     assert nats(model, chosen, x) < nats(model, plain, x)
     assert {(n.num_levels, n.burst) for n in chosen.neurons.values()} <= set(OPTIONS)
+
+
+def test_bursts_and_levels_that_are_asked_for_are_not_exceeded() -> None:
+    model, batches, _ = net()
+    paper = spikecast.convert(model, batches, Config(num_steps=4, num_levels=5, burst=1, energy_budget=0.3))
+    assert {(n.num_levels, n.burst) for n in paper.neurons.values()} <= {(4, 1), (5, 1)}
+    assert paper.slots() == [1, 2, 3, 4]
+    first, *others = paper.neurons
+    some = spikecast.convert(model, batches, Config(num_steps=1, energy_budget=0.3, overrides={first: {"burst": 1}}))
+    assert some.neurons[first].burst == 1
+    assert max(some.neurons[name].burst for name in others) > 1
 
 
 @pytest.mark.parametrize("goal", [{"energy_budget": 0.2}, {"fidelity": 0.001}])

@@ -37,6 +37,8 @@ METHODS = [
 ]
 METHODS += [
     "spikecast.hardware.IntegerNetwork.run",
+    "spikecast.hardware.IntegerNetwork.trace",
+    "spikecast.hardware.IntegerNetwork.weights",
     "spikecast.hardware.Simulator.run",
     "spikecast.hardware.Twin.run",
     "spikecast.hardware.Twin.trace",

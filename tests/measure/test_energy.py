@@ -14,6 +14,7 @@ from spikecast.errors import ConfigError, DataError
 from spikecast.measure import Costs, Energy, energy
 from spikecast.network.counting.meter import metered_run
 from spikecast.network.counting.tally import Line, Tally
+from spikecast.text import si
 
 T = 4
 
@@ -79,6 +80,12 @@ def test_table_and_json(snn, x) -> None:
     text = found.table(ops=True)
     assert "paper" in text
     assert "conv2d" in text
+    shares = [float(line.split()[-1].rstrip("%")) for line in text.split("\n\n")[1].splitlines()[1:]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(100, abs=1)
+    last = found.table().splitlines()[3].split()
+    assert last[2] == si(found.spikes[-1]).split()[0]
+    assert found.spikes[-1] * 4 == sum(int(line["fired"].sum()) for line in found.tally.lines.values())
     assert len(found.table().splitlines()) == 5
     data = json.loads(json.dumps(found.to_json()))
     assert data["samples"] == 4

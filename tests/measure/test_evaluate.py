@@ -46,6 +46,7 @@ def test_classification_by_hand() -> None:
         (torch.tensor([-1, 0, 1]), "do not fit 7 classes"),
         (torch.tensor([0.5, 0, 1]), "do not fit 7 classes"),
         (torch.tensor([0, 1]), r"labels of shape \(2,\)"),
+        (torch.eye(3, 7), r"give one class number for each sample \(labels.argmax\(1\), if they are one-hot\)"),
     ],
 )
 def test_labels_that_do_not_fit(labels: Tensor, message: str) -> None:

@@ -117,3 +117,8 @@ def test_a_task_of_ones_own() -> None:
     x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
     assert found.steps["worst"] == pytest.approx([float((out - y).abs().max()) for out in snn.run(x)])
     assert found.intervals["worst"][-1].high == found.steps["worst"][-1]  # no draw is worse than the worst
+    twice = [{"a": out, "b": [2 * out]} for out in (snn(x), model(x).detach())]
+    once = own.same(snn(x), model(x).detach())
+    assert own.same(*twice) == [pytest.approx((5 * like, 5 * power)) for like, power in once]  # 1² + 2²
+    with pytest.raises(DataError, match="are str and str; give two tensors"):
+        own.same("a", "b")

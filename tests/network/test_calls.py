@@ -47,6 +47,16 @@ def test_by_place_and_by_name(snn: SpikingNetwork, tmp_path: Path) -> None:
         assert spent[0] == spent[1] == spent[2]
 
 
+def test_what_a_network_takes_is_said_plainly(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
+    spikecast.convert(model, [torch.randn(2, 3, 8, 8)], QUICK).save(tmp_path / "net")
+    loaded = spikecast.load(tmp_path / "net")
+    with pytest.raises(DataError, match=r"the input has shape \(8, 8, 8\), and the network takes \(any, 3, any, any\)"):
+        loaded(torch.randn(8, 8, 8))
+    with pytest.raises(DataError, match=r"give one as the model takes \(torch.from_numpy for an array"):
+        loaded(torch.randn(2, 3, 8, 8).numpy())
+
+
 def test_other_arguments_are_other_calls(snn: SpikingNetwork, tmp_path: Path) -> None:
     snn.save(tmp_path / "net")
     loaded = spikecast.load(tmp_path / "net")

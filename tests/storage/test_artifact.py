@@ -166,7 +166,7 @@ def test_loads_without_the_class(tmp_path: Path) -> None:
         from safetensors.torch import load_file, save_file
         call = load_file("call")
         answer = network(call["ids"], [call["more"]])["answer"]
-        assert type(answer).__name__ == "SimpleNamespace"
+        assert type(answer).__name__ == "Fields"
         save_file(vars(answer), "answer")
     """
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, check=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import spikecast
-from spikecast.graph.structure import flatten, unflatten
+from spikecast.graph.structure import Fields, flatten, unflatten
 
 made: list[str] = []
 
@@ -54,12 +54,13 @@ def test_no_class_is_made_from_a_file(network: spikecast.SpikingNetwork, tmp_pat
     assert type(expected.first) is Answer
     made.clear()
     for answer in (loaded(x), next(loaded.steps(x, num_steps=2))[1], loaded.analog(x)):
-        assert type(answer) is type(answer.first) is SimpleNamespace
+        assert type(answer) is type(answer.first) is Fields
+        assert answer["first"] is answer[0] is answer.first
     assert made == []
     assert torch.equal(loaded(x).first.scores, expected.first.scores)
 
 
-def test_a_class_with_fields_of_its_own_making_stays_a_namespace() -> None:
+def test_a_class_with_fields_of_its_own_making_becomes_plain_fields() -> None:
     @dataclasses.dataclass
     class Counted:
         x: int

@@ -14,13 +14,18 @@ from spikecast.config import Config
 from spikecast.experiments.compare import Comparison, preset_configs
 from spikecast.measure.verdicts import Verdicts
 from spikecast.page.plots import write_evaluations
-from spikecast.presets import PRESETS
+from spikecast.presets import described
+
+VERDICTS = (
+    "fronts are chosen on every other sample, and compared on the rest; by the band: at all energies at once, "
+    "which a single interval does not promise"
+)
 
 
 @grouped
 def command(
     given: MeasuredOptions,
-    presets: Annotated[str, typer.Option(help=f"{', '.join(PRESETS)}, with commas between")] = "dcgs,ecmt,ours",
+    presets: Annotated[str, typer.Option(help=f"{described()}; with commas between")] = "dcgs,ecmt,ours",
     levels: LevelList = "4,8",
     steps: Steps = CURVE,
 ) -> None:
@@ -47,6 +52,7 @@ def side_by_side(job: Job, configs: Mapping[str, Config], given: MeasuredOptions
     lines = [f"{first} beside {second}: {found.text(first, second)}" for (first, second), found in verdicts.items()]
     said = [{"first": first, "second": second, **found.to_json()} for (first, second), found in verdicts.items()]
     data = {**comparison.to_json(), "verdicts": said}
+    lines += [VERDICTS] if lines else []
     common.show("\n".join([comparison.table(), *lines]), data, as_json=given.as_json, out=given.out)
 
 

@@ -134,6 +134,22 @@ def sentences(page: ReportData, name: str, answers: int) -> list[str]:
         good,
         f"{len(many.agreement)} steps come to {many.agreement[-1]:.1%}, at {_energy(many)} of its energy; "
         f"with rate coding to {rate.agreement[-1]:.1%}, at {_energy(rate)}.",
+        *_cheapest(page),
+    ]
+
+
+def _cheapest(page: ReportData) -> list[str]:
+    """What the page begins with, if a network is as good as the ANN."""
+    from spikecast.page.headline import headline  # the page comes late, with what draws it
+
+    found = headline(page, COSTS)
+    network = page.networks[found.place]
+    ratio = network.energy[COSTS]["ratio"]
+    if not found.holds or ratio is None:
+        return []
+    return [
+        f'The least energy for answers as good as the network\'s: "{network.name}" after step {found.step}, at '
+        f"{ratio[found.step - 1]:.0%}. The page begins with it."
     ]
 
 

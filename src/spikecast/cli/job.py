@@ -138,7 +138,7 @@ class Job:
     def compare(self, configs: Mapping[str, Config], options: MeasureOptions) -> Comparison:
         """Convert by several configurations and measure all."""
         self.source.refuse_saved()
-        size = _size(self.batches)
+        size, order = _size(self.batches), list(configs)
         with progress(None if size is None else size * len(configs)) as done, _stages():
             comparison = compare(
                 self.source.model,
@@ -150,7 +150,7 @@ class Job:
                 regions=self.source.regions,
                 folder=options.resume,
                 job=self.asked if options.resume is not None else {},
-                progress=lambda name, images: done(images, name),
+                progress=lambda name, images: done(images, f"{name}, {order.index(name) + 1} of {len(order)}"),
                 say=common.note,
             )
         common.skipped(self.batches)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from spikecast.batches import Call, samples_in
+from spikecast.config import MAX_BURST, MAX_LEVELS, Config
 from spikecast.conversion.channels import channel_axes
 from spikecast.conversion.search import SCALES, Trial, in_the_loop, scale_at, scaled, thinned, tried
 from spikecast.conversion.sensitivity import Answer, Sensitivities, divergence
@@ -58,10 +59,12 @@ class Best(NamedTuple):
 class Table:
     """Of one site: what each option and scale of the threshold costs, [options, scales, channels], for one sample.
 
+    options (num_levels, burst)
     harm    ½·w·error², summed over the entries
     pulses  spikes, summed over the entries
     """
 
+    options: Sequence[tuple[int, int]]
     harm: Tensor
     pulses: Tensor
 
@@ -87,13 +90,15 @@ class Tables(Observer):
     def fire(self, site: str, steps: Tensor, *, may_overwrite: bool) -> Tensor:
         own, neuron, start = self.network.sites[site], self.network.neurons[site], self.thresholds[site]
         trial = _trials(self.network, own, steps, start, FEW)
-        trials = [trial(replace(neuron, num_levels=n, burst=burst)) for n, burst in OPTIONS]
+        options = _options(_own(self.network, own))
+        trials = [trial(replace(neuron, num_levels=n, burst=burst)) for n, burst in options]
         sent = encode(steps, scaled(start, trial(neuron).error, tie=0.0), neuron).estimates
         exact = own.exact(steps[-1])
         self.weights.weigh(own, sent[-1] - exact)
         entries = steps[0].numel() / max(start.numel(), 1) / self.samples
         weight = self.weights.of(site, exact, start.numel())
         self.tables[site] = Table(
+            options,
             torch.stack([0.5 * entries * weight * each.error for each in trials]),
             torch.stack([entries * each.pulses for each in trials]),
         )
@@ -127,9 +132,7 @@ def _trials(
     network: SpikingNetwork, site: Site, steps: Tensor, start: Tensor, share: float = 1.0
 ) -> Callable[..., Trial]:
     """What a neuron of the site does with some places of these steps, at each scale of the threshold."""
-    own = network.config.at(site.name)
-    assert own is not None
-    axes = channel_axes(site, own.granularity)
+    axes = channel_axes(site, _own(network, site).granularity)
     few = thinned(steps, axes, site.meta.batch_axis, network.config.seed, share)
 
     def trial(neuron: Neuron, scales: Sequence[float | Tensor] = SCALES) -> Trial:
@@ -137,6 +140,19 @@ def _trials(
         return Trial(made.error.double(), made.pulses.double())
 
     return trial
+
+
+def _own(network: SpikingNetwork, site: Site) -> Config:
+    own = network.config.at(site.name)
+    assert own is not None
+    return own
+
+
+def _options(own: Config) -> list[tuple[int, int]]:
+    """What a site may take. Levels and bursts that are not the default, its own or everybody's, are not exceeded."""
+    levels = own.num_levels if own.num_levels != Config.num_levels else MAX_LEVELS
+    burst = own.burst if own.burst != Config.burst else MAX_BURST
+    return list(dict.fromkeys((min(n, levels), min(b, burst)) for n, b in OPTIONS))
 
 
 class Allocation:
@@ -185,7 +201,7 @@ class Allocation:
         """Give every site the option that the tables choose for a μ, and thresholds that fit it in the loop."""
         best = self.best(rate)
         for part in self.network.networks.values():
-            options = {n: OPTIONS[best[n].option] for n in part.sites}
+            options = {n: self.tables[n].options[best[n].option] for n in part.sites}
             part.set_neurons({n: replace(self.neurons[n], num_levels=o[0], burst=o[1]) for n, o in options.items()})
         thresholds = dict(self.starts)
         in_the_loop(

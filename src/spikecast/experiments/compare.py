@@ -79,6 +79,9 @@ class Comparison:
         note = "" if ann is None else f"\nANN: {self.metric} {metric.text(ann[self.metric])}"
         note += "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
         words = ["slots: pulse slots at each T; E: energy up to it over the ANN's", "at the end: with 95 % intervals"]
+        words += [f"{e.samples} samples"]
+        if longest > 1:
+            words += ["each row is one network, made for its last T: made for fewer steps it has other thresholds"]
         return f"{columns(rows)}{note}\n{'; '.join(words)}"
 
 

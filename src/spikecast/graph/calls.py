@@ -60,13 +60,19 @@ def misfit(program: Program, tensors: Sequence[Tensor], structure: Structure) ->
         pairs = zip(spec.dims, tensor.shape, strict=False)
         fits = [(dim if isinstance(dim, int) else sizes.setdefault(dim, size)) == size for dim, size in pairs]
         if tensor.dim() != len(spec.dims) or not all(fits):
-            return f"{spec.name} has shape {tuple(tensor.shape)}, not ({', '.join(map(str, spec.dims))})"
+            wanted = ", ".join(str(dim) if isinstance(dim, int) else "any" for dim in spec.dims)
+            name = "the input" if len(tensors) == 1 else spec.name
+            return f"{name} has shape {tuple(tensor.shape)}, and the network takes ({wanted})"
     try:
         if not all(evaluate(guard, sizes) for guard in program.guards):
-            return f"the model takes another path for sizes {sizes}"
+            return f"the model takes another path for inputs of {_shapes(tensors)}"
     except (ArithmeticError, TypeError, ValueError) as error:
-        return f"its conditions on sizes cannot be computed for {sizes} ({first_line(error)})"
+        return f"its conditions on sizes cannot be computed for inputs of {_shapes(tensors)} ({first_line(error)})"
     return None
+
+
+def _shapes(tensors: Sequence[Tensor]) -> str:
+    return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
 
 
 def form(tensor: Tensor) -> str:

@@ -1,7 +1,7 @@
 """Nested arguments and answers taken apart into leaves, and put together again.
 
 A structure is plain JSON data, so a saved network still knows the form of its answer. Of a dataclass or a
-named tuple only the names survive saving; what comes back then is a types.SimpleNamespace: no file names a class that
+named tuple only the names survive saving; what comes back then is a `Fields`: no file names a class that
 is then made.
 """
 
@@ -83,9 +83,18 @@ def _unflatten(structure: Structure, rest: Any) -> Any:
     if kind in ("dict", "ordered"):
         return fields if kind == "dict" else OrderedDict(fields)
     if not isinstance(structure, _Named):
-        return SimpleNamespace(**fields)
+        return Fields(**fields)
     cls = structure.made
     if kind == "namedtuple":
         return cls._make(fields.values())
     is_whole = all(f.init for f in dataclasses.fields(cls))  # else its own code makes some of its fields
-    return cls(**fields) if is_whole else SimpleNamespace(**fields)
+    return cls(**fields) if is_whole else Fields(**fields)
+
+
+class Fields(SimpleNamespace):
+    """The fields of a dataclass or named tuple without its class: `.logits`, `["logits"]`, or by place, `[0]`."""
+
+    def __getitem__(self, key: str | int | slice) -> Any:
+        if isinstance(key, str):
+            return vars(self)[key]
+        return tuple(value for value in vars(self).values() if value is not None)[key]

@@ -6,6 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -98,9 +99,17 @@ class Energy:
     @property
     def spikes_per_neuron(self) -> list[float]:
         """Spikes of a neuron, up to and with each step, in the mean over all."""
-        fired = sum((line["fired"] for line in self.tally.lines.values()), torch.zeros(self.tally.num_steps))
         neurons = sum(int(line["neurons"][0]) for line in self.tally.lines.values())
-        return [float(x) / max(neurons, 1) for x in fired.cumsum(0)]
+        return [fired / max(neurons, 1) for fired in self._fired()]
+
+    @property
+    def spikes(self) -> list[float]:
+        """Spikes of all neurons for one sample, up to and with each step."""
+        return [fired / self.tally.samples for fired in self._fired()]
+
+    def _fired(self) -> list[float]:
+        fired = sum((line["fired"] for line in self.tally.lines.values()), torch.zeros(self.tally.num_steps))
+        return [float(x) for x in fired.cumsum(0)]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each op and site."""
@@ -139,25 +148,27 @@ class Energy:
         }
 
     def table(self, *, ops: bool = False) -> str:
-        """Energy step by step; with `ops`, the last step's total of each op as well."""
-        head = ("t", "slots", "accumulates", "energy", "of the ANN's", "spikes per neuron")
-        steps = zip(self.slots, self.accumulates, self.snn, self.spikes_per_neuron, strict=True)
+        """Energy up to each step; with `ops`, what each op takes in all of them, the dearest first."""
+        head = ("t", "slots", "spikes", "a neuron's", "accumulates", "energy", "of the ANN's")
+        samples, added = self.tally.samples, accumulate(self.accumulates)
+        steps = zip(self.slots, self.spikes, self.spikes_per_neuron, added, self.snn, strict=True)
         rows = [
-            (str(t), str(slots), si(acs / self.tally.samples), si(joules, "J"), self.ratio_text(t), f"{spikes:.3f}")
-            for t, (slots, acs, joules, spikes) in enumerate(steps, 1)
+            (str(t), str(slots), si(fired), f"{own:.3f}", si(acs / samples), si(joules, "J"), self.ratio_text(t))
+            for t, (slots, fired, own, acs, joules) in enumerate(steps, 1)
         ]
         ann = self.missing or f"ANN {self.ann_text}"
-        text = f"{columns([head, *rows])}\nper sample, of {self.tally.samples}; costs: {self.costs_name}; {ann}"
+        note = f"up to each step, per sample, of {samples}; costs: {self.costs_name}; {ann}"
+        text = f"{columns([head, *rows])}\n{note}"
         return f"{text}\n\n{self._table_of_ops()}" if ops else text
 
     def _table_of_ops(self) -> str:
         total = max(self.snn[-1], 1e-300)
-        rows = [("op", "where", "MACs", "energy", "share")]
-        for row in self.rows():
+        rows = [("where", "op", "MACs", "energy", "share")]
+        for row in sorted(self.rows(), key=lambda row: -sum(row["joules"])):
             joules, macs = sum(row["joules"]), row["macs"]
             if joules or macs != 0:
                 number = NOT_COUNTED if macs is None else si(macs / self.tally.samples) if macs else ""
-                rows.append((row["op"], row["scope"], number, si(joules, "J"), f"{joules / total:.1%}"))
+                rows.append((row["scope"], row["op"], number, si(joules, "J"), f"{joules / total:.1%}"))
         return columns(rows)
 
 

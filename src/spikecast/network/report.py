@@ -97,11 +97,12 @@ class Report:
         """One line."""
         counts = Counter(row.status for row in self.rows)
         parts = ", ".join(f"{counts[s]} {s}" for s in ("spiking", "graded", "affine", "shape", "analog", "unknown"))
-        share, total = self.spiking_share, f"{self.total_macs / 1e6:,.1f} M MACs"
+        share, total = self.spiking_share, si(self.total_macs, " MACs").replace("  ", " ")
         fed = f"{total} and those of {_named(self.uncounted)}, which are not counted"
         if share is not None:
             fed = f"{share:.1%} of {total} are fed by spikes"
-        return f"{self.num_sites} neuron sites; ops: {parts}; {fed}"
+        sites = f"{self.num_sites} neuron site{'s' if self.num_sites != 1 else ''}"
+        return f"{sites}; ops: {parts}; {fed}"
 
     def brief(self, most: int = 4) -> str:
         """The summary, ops with products that no spikes feed, unknown ops, and notes; so many lines of each at most."""

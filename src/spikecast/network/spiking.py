@@ -267,7 +267,7 @@ class SpikingNetwork(Network):
         """Refuse tensors on another device or without values, and values that are not finite."""
         refuse_followers(tensors)
         if not tensors:
-            raise DataError("called without a tensor; give the input the model takes")
+            raise DataError("called without a tensor; give one as the model takes (torch.from_numpy for an array)")
         for tensor in tensors:
             if tensor.device != (self.device or tensor.device):
                 raise DataError(f"an input is on {tensor.device}, the network on {self.device}; move one with .to(...)")

@@ -80,6 +80,8 @@ def decode_meta(meta: schema.Meta) -> Meta:
     """The form of one tensor again."""
     if meta.batch_axis is not None and meta.batch_axis >= len(meta.shape):
         raise ArtifactError(f"a value of {len(meta.shape)} axes has the batch on axis {meta.batch_axis}")
+    if math.prod(max(size, 1) for size in meta.shape) >= 2**62:  # also of one without entries: torch fails on strides
+        raise ArtifactError(f"a value has the shape {meta.shape}; no tensor can be so large")
     return Meta(meta.shape, DTYPES[meta.dtype], meta.batch_axis)
 
 

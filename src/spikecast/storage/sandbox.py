@@ -31,7 +31,7 @@ from spikecast.storage.schema import decoded, encoded
 
 _GUEST = os.path.join(os.path.dirname(__file__), "guest.py")
 # All of the environment that the process is given: where libraries lie, and what is known of speed.
-_KEPT = ("LD_LIBRARY_PATH", "NUMBA_CACHE_DIR", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_KEPT = ("LD_LIBRARY_PATH", "NUMBA_CACHE_DIR", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _START = 300  # seconds until torch is there; nothing of the file is read before
 _MAX_REPLY = 2**26
 _OURS = {name: own for name, own in vars(errors).items() if isinstance(own, type) and issubclass(own, SpikecastError)}

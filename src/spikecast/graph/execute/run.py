@@ -136,6 +136,8 @@ class Execution:
         if fold == 1:
             return value.unsqueeze(0)
         axis, outer = self._axis(name), self.outer.get(name, 1)
+        if (size := value.shape[axis]) % (outer * fold):
+            raise ModelError(f"value {name!r} has {size} entries on its batch axis, for {fold} steps; run step by step")
         steps = torch.unflatten(value, axis, (outer, fold, -1)).movedim(axis + 1, 0)
         return steps.flatten(axis + 1, axis + 2)
 

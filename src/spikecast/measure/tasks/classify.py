@@ -25,7 +25,8 @@ class Classification:
         labels = torch.as_tensor(target, device=found.device)
         if labels.shape != found.shape[:1]:
             raise DataError(
-                f"labels of shape {tuple(labels.shape)} do not fit scores {tuple(found.shape)}; give one each"
+                f"labels of shape {tuple(labels.shape)} do not fit scores {tuple(found.shape)}; give one class "
+                "number for each sample (labels.argmax(1), if they are one-hot)"
             )
         if labels.is_floating_point() or (
             labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < found.shape[1]

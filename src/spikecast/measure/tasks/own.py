@@ -20,7 +20,7 @@ class OwnTask:
         name: The name of the figure.
         metric: How it is read: a share in "%" or a number "", and whether more is better.
         agree: agree(answer, reference) gives (how much is like the ANN's answer, of how much) for each sample. Unless
-            given, the answer is one tensor, and what counts is how much of the ANN's answer is there.
+            given, what counts is how much of the ANN's answer, all its tensors together, is there.
         draws: How often samples are drawn anew for an interval.
 
     Example:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from spikecast.errors import DataError
+from spikecast.graph.structure import flatten
 from spikecast.measure.tasks import Metric
 
 
@@ -25,7 +26,10 @@ class Reconstruction:
 
     def same(self, answer: Any, reference: Any) -> list[tuple[float, float]]:
         """How much of the ANN's answer is there: its power less the squared error, if any is left."""
-        return [(max(power - error, 0.0), power) for error, power in _squares(answer, reference)]
+        sides = ([x for x in flatten(side)[0] if isinstance(x, Tensor)] for side in (answer, reference))
+        found = [_squares(*pair) for pair in zip(*sides, strict=False)] or [_squares(answer, reference)]
+        sums = [[math.fsum(part) for part in zip(*parts, strict=True)] for parts in zip(*found, strict=True)]
+        return [(max(power - error, 0.0), power) for error, power in sums]
 
     def result(self, notes: Sequence[Any]) -> dict[str, float]:
         error, power = (math.fsum(note[i] for note in notes) for i in range(2))
