@@ -153,7 +153,7 @@ def test_another_length_needs_another_conversion() -> None:
     x = torch.randn(2, 3, FEATURES)
     snn = convert(Last(nn.RNN(FEATURES, HIDDEN, batch_first=True)).eval(), [x], Config(thresholds="quantile"))
     with pytest.raises(
-        DataError, match=r"which neurons there are \(\w+ has shape \(2, 2, 6\).*convert with a batch of"
+        DataError, match=r"which neurons there are \(the input has shape \(2, 2, 6\).*convert with a batch of"
     ):
         snn.run(x[:, :2])
 
