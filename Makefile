@@ -11,7 +11,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow check architecture pictures real importers browser dist bench soak fuzz coverage docs notebooks clean FORCE
+.PHONY: help demo test test-slow cover check architecture pictures real importers browser dist bench soak fuzz coverage docs notebooks clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -19,8 +19,13 @@ help: ## this list
 demo: .venv/installed-demo ## convert a small network, say how close it comes at what energy, and write an HTML report
 	$(PY) -m spikecast demo
 
-test: .venv/installed-dev ## all tests that are neither slow nor in need of the real models, and the coverage of src
-	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) --cov -m "not slow and not real and not bench and not browser and not importers"
+QUICK := -m "not slow and not real and not bench and not browser and not importers"
+
+test: .venv/installed-dev ## all tests that are neither slow nor in need of the real models
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) $(QUICK)
+
+cover: .venv/installed-dev ## the same with the coverage of src, which takes half as long again
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) --cov $(QUICK)
 
 test-slow: .venv/installed-dev ## the slow tests: every model that is claimed to convert
 	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "slow and not real and not bench and not browser and not importers"

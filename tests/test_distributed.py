@@ -57,7 +57,7 @@ def _folder(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
 
 
-@pytest.mark.parametrize(("processes", "batches"), [(2, 5), (3, 2)])
+@pytest.mark.parametrize(("processes", "batches"), [(2, 5), pytest.param(3, 2, marks=pytest.mark.slow)])
 def test_thresholds_do_not_depend_on_the_number_of_processes(processes: int, batches: int) -> None:
     results = []
     for number in (1, processes):

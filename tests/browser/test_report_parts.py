@@ -324,7 +324,7 @@ def test_tables_are_cards_on_a_phone(browser, report, tmp_path: Path) -> None:
     names = page.run(
         "[...document.querySelectorAll('#layer-table tbody td')].map((e) => getComputedStyle(e, '::before').content)"
     )
-    assert {'"Firing rate"', '"Error"', '"MACs"', '"Energy"'} <= set(names)
+    assert {'"Spikes"', '"Error"', '"MACs"', '"Energy"'} <= set(names)
     page.click("#layer-table th[data-key=share] button")  # it can still be sorted
     assert (
         page.run("document.querySelector('#layer-table th[data-key=share]').getAttribute('aria-sort')") == "descending"

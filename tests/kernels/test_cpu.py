@@ -28,6 +28,7 @@ from tests.strategies import INF, SEEDS, SPECIAL, assert_same_bits, lay_out, neu
 
 INTERVALS = [(-INF, INF), (0.0, INF), (0.0, 6.0), (-0.1, 0.7), (-INF, 0.9), (0.0, 0.0)]
 NEURONS, RECTIFIERS = neurons(INTERVALS), neurons(INTERVALS[1:2])
+COMMON = neurons(INTERVALS[:3], boundaries=(0.75,), bursts=(1, 3, 14))  # every other sort takes seconds to compile
 SHAPES = [(), (1,), (7,), (9100,), (3, 1), (2, 5), (1, 130), (300, 2)]
 SHAPES += [(3, 2, 67), (2, 3, 5, 7), (2, 16, 3, 3), (1, 2, 9, 9), (2, 1, 4, 1)]
 INNER = st.sampled_from(SHAPES)
@@ -56,9 +57,18 @@ def two_threads(monkeypatch):
     torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("sorts", [COMMON, pytest.param(NEURONS, marks=pytest.mark.slow)], ids=["common", "all"])
 @settings(max_examples=250)
-@given(NEURONS, SEEDS, st.integers(1, 9), INNER, LAYOUTS, st.sampled_from([1.0, 1.0, 1e-30, 1e20]), st.data())
-def test_same_bits(neuron, seed, num_steps, inner, how, scale, data) -> None:
+@given(
+    seed=SEEDS,
+    num_steps=st.integers(1, 9),
+    inner=INNER,
+    how=LAYOUTS,
+    scale=st.sampled_from([1.0, 1.0, 1e-30, 1e20]),
+    data=st.data(),
+)
+def test_same_bits(sorts, seed, num_steps, inner, how, scale, data) -> None:
+    neuron = data.draw(sorts)
     inputs, threshold = draw(seed, num_steps, inner, how, scale)
     state, start = None, data.draw(st.integers(1, 5))
     if start > 1:

@@ -81,7 +81,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "call": lambda net: net(images()),
     "run": lambda net: net.run(images(), num_steps=2),
     "run in little memory": lambda net: net.run(images(), max_memory="1MiB"),
-    "steps": lambda net: list(net.steps(images())),
     "analog": lambda net: net.analog(images()),
     "frames": lambda net: net.run(images(6).reshape(2, 3, 1, 6, 6), time_axis=1),
     "record": lambda net: net.record(images(), sites=["relu"]),
@@ -97,6 +96,15 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_answers_as_it_would_here(name: str, plain: Any, snn: Any) -> None:
     assert same(CALLS[name](snn), CALLS[name](plain))
+
+
+def test_steps_are_those_of_a_run(plain: Any, snn: Any) -> None:
+    """They are computed together, as in a run; one by one, the last bits are others on some processors."""
+    whole, (times, answers) = plain.run(images()), zip(*snn.steps(images()), strict=True)
+    assert times == (1, 2, 3)
+    for t, answer in zip(times, answers, strict=True):
+        assert torch.equal(answer["logits"], whole["logits"][t - 1])
+        assert torch.equal(answer["rest"][0], whole["rest"][0][t - 1])
 
 
 @pytest.mark.parametrize(

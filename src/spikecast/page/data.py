@@ -28,7 +28,7 @@ class Layer:
     kind    spiking (neurons), synapse (an op that is fed by spikes), graded, analog, affine or shape
     macs    of one sample; None where nobody counts them
     theta   least, median and largest base threshold of a site
-    firing  share of a site's neurons that fire
+    firing  spikes of a site's neuron, in the mean; above one where neurons burst
     error   of a site's estimate against the ANN's activation, relative; `own` is what the site itself adds
     joules  by the name of the costs, of one sample, at each step
     """

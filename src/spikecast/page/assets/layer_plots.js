@@ -1,7 +1,7 @@
-// Error and firing rate of each layer of neurons, in the order they run.
+// Error and spikes of each layer of neurons, in the order they run.
 const LAYER_PLOTS = [
-  { key: "error", title: "Error by layer", axis: "Error, %", least: 0.02, of: (layer, t) => last(layer.error, t), inner: (layer, t) => last(layer.own, t), text: "Of the estimate against the ANN’s activation. The strong part is what the layer adds itself." },
-  { key: "firing", title: "Firing rate by layer", axis: "Firing rate, %", least: 0.1, of: (layer, t) => mean(layer.firing, t), text: "Spikes of a neuron in a step, mean over the steps so far." },
+  { key: "error", title: "Error by layer", axis: "Error, %", unit: 100, least: 0.02, of: (layer, t) => last(layer.error, t), inner: (layer, t) => last(layer.own, t), text: "Of the estimate against the ANN’s activation. The strong part is what the layer adds itself." },
+  { key: "firing", title: "Spikes by layer", axis: "Spikes of a neuron", unit: 1, least: 0.1, of: (layer, t) => mean(layer.firing, t), text: "In a step, mean over the steps so far. With bursts it can be more than one." },
 ];
 const sitesShown = () => current().layers.filter((layer) => layer.firing);
 
@@ -15,7 +15,7 @@ function layerPlot(plot, layers, t, width) {
   const chart = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${plot.title} after step ${t}` });
   for (const value of ticks(0, top, 4)) {
     chart.append(s("line", { class: "axis", x1: box.left, x2: width - box.right, y1: y(value), y2: y(value) }),
-      s("text", { x: box.left - 8, y: y(value) + 4, "text-anchor": "end" }, String(Number((100 * value).toPrecision(3)))));
+      s("text", { x: box.left - 8, y: y(value) + 4, "text-anchor": "end" }, String(Number((plot.unit * value).toPrecision(3)))));
   }
   const bar = (k, value, kind) => s("rect", { class: kind, x: x(k) - thick / 2, width: thick, y: y(value), height: Math.max(0, base - y(value)) });
   layers.forEach((layer, k) => {
@@ -36,7 +36,7 @@ function markLayer(box, layers, k) {
   const t = Math.min(table.step || Infinity, current().agreement.length), layer = layers[k];
   for (const node of box.querySelectorAll("[data-k]")) node.classList.toggle("on", Number(node.dataset.k) === k);
   byId("layer-plot-note").textContent = layer
-    ? `Layer ${k + 1}, ${layer.name}: ${layer.error ? `error ${percent(last(layer.error, t))}, own error ${percent(last(layer.own, t))}, ` : ""}firing rate ${percent(mean(layer.firing, t))}, after step ${t}.`
+    ? `Layer ${k + 1}, ${layer.name}: ${layer.error ? `error ${percent(last(layer.error, t))}, own error ${percent(last(layer.own, t))}, ` : ""}${significant(mean(layer.firing, t))} spikes of a neuron in a step, after step ${t}.`
     : "Point at a layer to read its name and values, click to see its neurons. Layers are counted as they run.";
 }
 function drawLayerPlots() {

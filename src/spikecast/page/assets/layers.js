@@ -8,7 +8,7 @@ const COLUMNS = [
   { key: "name", title: "Layer", text: true, of: (row) => row.layer.name },
   { key: "role", title: "Role", text: true, of: (row) => row.layer.role },
   { key: "theta", title: "θ", hint: "Base threshold: median over channels", of: (row) => (row.layer.theta ? row.layer.theta[1] : null), show: (x) => significant(x) },
-  { key: "firing", title: "Firing rate", hint: "Spikes of a neuron in a step, mean over the steps so far", of: (row) => (row.layer.firing ? mean(row.layer.firing, row.t) : null), show: (x) => percent(x) },
+  { key: "firing", title: "Spikes", hint: "Of a neuron in a step, mean over the steps so far", of: (row) => (row.layer.firing ? mean(row.layer.firing, row.t) : null), show: (x) => significant(x) },
   { key: "error", title: "Error", hint: "Of the estimate against the ANN’s activation, relative", of: (row) => last(row.layer.error, row.t), show: (x) => percent(x) },
   { key: "own", title: "Own error", hint: "What the layer adds itself, against an exact neuron with the same input", of: (row) => last(row.layer.own, row.t), show: (x) => percent(x) },
   { key: "macs", title: "MACs", hint: "Multiply-accumulates of the ANN", of: (row) => row.layer.macs || null, show: (x) => si(x, "") },

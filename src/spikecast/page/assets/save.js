@@ -81,7 +81,7 @@ function layerCsv() {
   const network = current();
   return network.layers.flatMap((layer) => network.agreement.map((_, t) => {
     const at = (list) => (list ? list[t] : null);
-    const row = { network: network.name, layer: layer.name, op: layer.op, role: layer.role, step: t + 1, macs: layer.macs, neurons: layer.neurons, theta: layer.theta && layer.theta[1], "firing rate": at(layer.firing), error: at(layer.error), "own error": at(layer.own) };
+    const row = { network: network.name, layer: layer.name, op: layer.op, role: layer.role, step: t + 1, macs: layer.macs, neurons: layer.neurons, theta: layer.theta && layer.theta[1], "spikes of a neuron": at(layer.firing), error: at(layer.error), "own error": at(layer.own) };
     for (const costs of COSTS) row[`joules, ${costs} costs`] = layer.joules[costs][t];
     return row;
   }));
