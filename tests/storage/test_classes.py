@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import spikecast
-from spikecast.graph.structure import Fields, flatten, unflatten
+from spikecast.graph.structure import Fields, Row, flatten, unflatten
 
 made: list[str] = []
 
@@ -54,7 +54,7 @@ def test_no_class_is_made_from_a_file(network: spikecast.SpikingNetwork, tmp_pat
     assert type(expected.first) is Answer
     made.clear()
     for answer in (loaded(x), next(loaded.steps(x, num_steps=2))[1], loaded.analog(x)):
-        assert type(answer) is type(answer.first) is Fields
+        assert (type(answer), type(answer.first)) == (Row, Fields)
         assert answer["first"] is answer[0] is answer.first
     assert made == []
     assert torch.equal(loaded(x).first.scores, expected.first.scores)
@@ -72,3 +72,12 @@ def test_a_class_with_fields_of_its_own_making_becomes_plain_fields() -> None:
     leaves, form = flatten(Counted(3))
     assert leaves == [3, 6]
     assert unflatten(form, leaves) == SimpleNamespace(x=3, double=6)
+
+
+def test_places_are_counted_as_the_class_did() -> None:
+    """Hugging Face passes over what is None; a named tuple does not."""
+    items = [("loss", {"kind": "leaf"}), ("logits", {"kind": "leaf"})]
+    for kind, first in (("dataclass", 2), ("namedtuple", None)):
+        answer = unflatten({"kind": kind, "items": items}, [None, 2])
+        assert (answer.logits, answer["logits"], answer["loss"], answer[0], answer[-1]) == (2, 2, None, first, 2)
+        assert tuple(answer) == ((2,) if kind == "dataclass" else (None, 2))

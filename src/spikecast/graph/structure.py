@@ -1,8 +1,8 @@
 """Nested arguments and answers taken apart into leaves, and put together again.
 
 A structure is plain JSON data, so a saved network still knows the form of its answer. Of a dataclass or a
-named tuple only the names survive saving; what comes back then is a `Fields`: no file names a class that
-is then made.
+named tuple only the names survive saving; what comes back then is a `Fields` or a `Row`: no file names a class
+that is then made.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def _flatten(value: Any, leaves: list[Any]) -> Structure:
         return _named("dataclass", type(value), fields, leaves)
     if isinstance(value, SimpleNamespace):  # what a dataclass became in a file
         items = [[key, _flatten(item, leaves)] for key, item in vars(value).items()]
-        return {"kind": "dataclass", "class": "types.SimpleNamespace", "items": items}
+        kind = "namedtuple" if isinstance(value, Row) else "dataclass"
+        return {"kind": kind, "class": "types.SimpleNamespace", "items": items}
     if isinstance(value, Mapping) and all(isinstance(key, str | int) for key in value):
         items = [[key, _flatten(item, leaves)] for key, item in value.items()]
         return {"kind": "ordered" if isinstance(value, OrderedDict) else "dict", "items": items}
@@ -83,7 +84,7 @@ def _unflatten(structure: Structure, rest: Any) -> Any:
     if kind in ("dict", "ordered"):
         return fields if kind == "dict" else OrderedDict(fields)
     if not isinstance(structure, _Named):
-        return Fields(**fields)
+        return Row(**fields) if kind == "namedtuple" else Fields(**fields)
     cls = structure.made
     if kind == "namedtuple":
         return cls._make(fields.values())
@@ -92,9 +93,20 @@ def _unflatten(structure: Structure, rest: Any) -> Any:
 
 
 class Fields(SimpleNamespace):
-    """The fields of a dataclass or named tuple without its class: `.logits`, `["logits"]`, or by place, `[0]`."""
+    """The fields of a dataclass without its class: `.logits`, `["logits"]`, or `[0]`, the first that is not None.
+
+    That is how the answers of Hugging Face count their fields.
+    """
 
     def __getitem__(self, key: str | int | slice) -> Any:
-        if isinstance(key, str):
-            return vars(self)[key]
-        return tuple(value for value in vars(self).values() if value is not None)[key]
+        return vars(self)[key] if isinstance(key, str) else self._places()[key]
+
+    def _places(self) -> tuple[Any, ...]:
+        return tuple(value for value in vars(self).values() if value is not None)
+
+
+class Row(Fields):
+    """The fields of a named tuple without its class; by place all of them count, None too."""
+
+    def _places(self) -> tuple[Any, ...]:
+        return tuple(vars(self).values())
