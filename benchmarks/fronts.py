@@ -48,6 +48,7 @@ OURS: dict[str, dict[str, Any]] = {
     "ours, n=4": {"num_levels": 4},
     "ours, exact": {"num_levels": 10, "burst": 5},
     "ours, two steps": {"num_steps": 2},
+    "ours, four steps": {"num_steps": 4},
 }
 # A setting of another method, its steps, and the share of their energy.
 BUDGETS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import lzma
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,11 @@ ENDING = ".json.xz"
 OTHERS = ("dcgs", "dcgs_published", "ecmt", "hmt")
 STEPS = (1, 2, 4, 8)
 UNSEEN = ", calibrated on val"  # other samples than all other settings have: no part of a method's front
+# Scores that are the mean of something of each sample, of which more is better.
+MEANS: Mapping[str, Callable[[Sequence[Note]], list[float]]] = {
+    "classes": lambda notes: [note[0] for note in notes],
+    "tokens": lambda notes: [-note[0] for note in notes],
+}
 DRAWS, DRAWS_OF_BOXES = 400, 40  # a mean average precision takes a third of a second
 
 
@@ -103,14 +108,17 @@ def draws_of(real: Real) -> int:
 
 
 def beside(name: str, found: Iterable[Point], first: str, second: str) -> Verdicts:
-    """One method of a network beside another at every energy that either reaches, in the units of `difference`."""
+    """One method of a network beside another at every energy that either reaches, in the units of `difference`.
+
+    Perplexities are compared by their logarithm, in nats: what two settings have on a part of the samples each is the
+    mean of those.
+    """
     real = NETWORKS[name]
     sides: dict[str, list[Setting]] = {first: [], second: []}
     for p in found:
         if p.method in sides and not p.setting.endswith(UNSEEN):
-            notes = [note[0] for note in p.notes] if real.task == "classes" else p.notes
-            sides[p.method].append(Setting(p.energy, notes))
-    score, scale = (mean, 100) if real.task == "classes" else (real.score, 1)
+            sides[p.method].append(Setting(p.energy, MEANS[real.task](p.notes) if real.task in MEANS else p.notes))
+    score, scale = (mean if real.task in MEANS else real.score, 100 if real.task == "classes" else 1)
     verdicts = two_sided(sides[first], sides[second], score, draws=draws_of(real))
     return Verdicts([_scaled(at, scale) for at in verdicts.energies])
 

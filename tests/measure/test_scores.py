@@ -16,6 +16,7 @@ from spikecast.measure import evaluate
 from spikecast.measure.intervals import UNKNOWN, bootstrap, paired_bootstrap, paired_share, share
 from spikecast.measure.scores import ALL, Scores
 from spikecast.measure.tasks import task_named
+from spikecast.measure.verdicts import Setting, two_sided
 
 
 def classified(samples: int = 40) -> Scores:
@@ -132,3 +133,18 @@ def test_samples_that_all_agree_leave_a_share_open(said: int) -> None:
     mixed = [[(2.0, 2.0)] * 49 + [(1.0, 2.0)]]
     wanted = bootstrap(lambda drawn: sum(x for x, _ in drawn) / (2 * len(drawn)), mixed[0], draws=400)
     assert Scores(scores.task, scores.notes, None, mixed).intervals()["agreement"] == [wanted]
+
+
+def test_perplexities_are_compared_by_their_logarithm() -> None:
+    """Half of the texts at a perplexity of 1000 and half at 10 have one of 100, not of 505."""
+
+    def texts(perplexity: float) -> list[list[float]]:
+        return [[8 * math.log(perplexity), 0.0, 8.0]] * 4
+
+    steps = Scores(task_named("language"), [texts(1000), texts(10), texts(200)], None, None)
+    score, (dear, cheap, other), _ = steps.readings()
+    assert (
+        (score(dear) + score(cheap)) / 2 == pytest.approx(-math.log(100)) == pytest.approx(score(dear[:2] + cheap[:2]))
+    )
+    found = two_sided([Setting(0.1, dear), Setting(0.3, cheap)], [Setting(0.2, other)], score, draws=40)
+    assert [at.verdict for at in found.energies] == ["only first", "better", "better"]

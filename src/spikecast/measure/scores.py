@@ -86,12 +86,21 @@ class Scores:
         return dict(zip(self.task.metrics, found, strict=True))
 
     def readings(self) -> tuple[Score, list[list[Any]], int]:
-        """A score of the first figure, of which more is better, the notes it takes after each step, and its draws."""
+        """A score of the first figure, of which more is better, the notes it takes after each step, and its draws.
+
+        Two settings that share the samples have the mean of their scores. For a figure that is `logarithmic`, as
+        perplexity is, that is true of its logarithm.
+        """
         name, how = next(iter(self.task.metrics.items()))
         if self.task.draws == 0 and how.more:
             return mean, [[note[0] for note in notes] for notes in self.notes], DRAWS_OF_MEANS
         sign = 1 if how.more else -1
-        return lambda notes: sign * self.task.result(notes)[name], self.notes, self.task.draws or DRAWS
+
+        def score(notes: Sequence[Any]) -> float:
+            figure = self.task.result(notes)[name]
+            return sign * (math.log(figure) if how.logarithmic else figure)
+
+        return score, self.notes, self.task.draws or DRAWS
 
     # All samples are drawn anew once, the same for each step and the ANN, and every figure is read off the same draws.
 

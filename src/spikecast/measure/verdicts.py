@@ -1,10 +1,10 @@
 """Two methods at the same energy: which scores more, and where the samples are too few to tell.
 
 A method is a front: the settings that score more than all cheaper ones. Between two of them it has what running the
-one on a part of the samples and the other on the rest would give, which is a straight line. Above the dearest, that one
-stands; below the cheapest there is nothing. As the best of many is the best by luck too, fronts are chosen on every
-other sample, and all that is said comes from the rest. Who looks at many energies finds some differences by luck as
-well: the band is wide enough for all energies together.
+one on a part of the samples and the other on the rest would give, which is a straight line (for perplexity, one of its
+logarithm). Above the dearest, that one stands; below the cheapest there is nothing. As the best of many is the best by
+luck too, fronts are chosen on every other sample, and all that is said comes from the rest. Who looks at many energies
+finds some differences by luck as well: the band is wide enough for all energies together.
 """
 
 from __future__ import annotations

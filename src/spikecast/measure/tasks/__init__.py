@@ -16,6 +16,8 @@ class Metric(NamedTuple):
     Args:
         unit: "%" for a share from 0 to 1, "" for any other number.
         more: Whether more of it is better.
+        logarithmic: Whether its logarithm is a mean over the samples, as that of perplexity is. Methods are then
+            compared by the logarithm.
 
     Example:
         >>> measure.Metric().text(0.934)
@@ -26,6 +28,7 @@ class Metric(NamedTuple):
 
     unit: Literal["%", ""] = "%"
     more: bool = True
+    logarithmic: bool = False
 
     def text(self, value: float, digits: int = 2) -> str:
         """The figure as tables show it."""

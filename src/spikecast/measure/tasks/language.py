@@ -20,7 +20,7 @@ IGNORED = -100  # places without a token to predict, as PyTorch marks them
 class Language:
     """Scores [B, S, V] (or what holds them as "logits") against the tokens that come next, [B, S]."""
 
-    metrics: ClassVar = {"perplexity": Metric("", more=False), "next": Metric()}
+    metrics: ClassVar = {"perplexity": Metric("", more=False, logarithmic=True), "next": Metric()}
     draws = 400
 
     def notes(self, answer: Any, target: Any) -> list[Any]:
