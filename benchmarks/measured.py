@@ -67,10 +67,19 @@ def write_record(target: Path, found: dict[str, Any]) -> None:
         nats = [math.fsum(note[2] for note in notes) / len(notes) for notes in found["notes"]]
         notes = [[[int(x) for x in note[:2]] for note in notes] for notes in found["notes"]]
         found = {**found, "notes": notes, "nats": nats, "ann": [[int(x) for x in note[:2]] for note in found["ann"]]}
+    _write(target, found)
+
+
+def _write(target: Path, found: dict[str, Any]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
     part.write_bytes(lzma.compress(json.dumps(found, separators=(",", ":")).encode()))
     part.replace(target)
+
+
+def copy_record(source: Path, target: Path, changes: dict[str, Any]) -> None:
+    """A setting that makes the same network as another one."""
+    _write(target, {**read_record(source), **changes})
 
 
 def read_record(file: Path) -> dict[str, Any]:
