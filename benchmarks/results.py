@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import spikecast
-from benchmarks.measured import ENDING, OTHERS, STEPS, beside, difference, gap_text, points
+from benchmarks.measured import ENDING, OTHERS, STEPS, beside, difference, gap_text, points, read_record
 from benchmarks.real import NETWORKS
 from spikecast.costs import COSTS
 from spikecast.measure.intervals import share
@@ -36,17 +36,23 @@ Tango's for paired shares, Wilson's for shares, the paired bootstrap for other s
 ANN. Agreement is with the ANN's own answer; nats are the divergence from its probabilities.
 
 `dcgs` is the paper, `dcgs_published` what its published code does where it differs ([errata.md](errata.md)), `ecmt`
-rates with the same neurons, `hmt` the neuron of H-MT as settings; n = 8, or n = 4 where the name says so. `ours` is the
-default of spikecast: one step, n = 8, bursts of 3. `exact` has n = 10 and bursts of 5. Three have an energy budget:
-`half` of 0.57 of what `dcgs` needs for four steps, `least` of 0.97 of what it needs for one, `less` of 0.97 of what it
-needs for one with n = 4. Others carry their settings in their name.
+rates with the same neurons, `hmt` the neuron of H-MT as settings; n = 8, or n = 4 where the name says so. They run for
+eight steps; `hmt` on most networks for four, which with n = 8 cost about as much as the ANN. Where `dcgs_published`
+makes the very network that `dcgs` does, as on most networks with ReLUs, it is not run again. `ours` is the default of
+spikecast: one step, n = 8, bursts of 3. `exact` has n = 10 and bursts of 5. Three have an energy budget: `half` of 0.57
+of what `dcgs` needs for four steps, `least` of 0.97 of what it needs for one, `less` of 0.97 of what it needs for one
+with n = 4. Others carry their settings in their name.
+
+What was measured is in `benchmarks/records`, sample by sample, with the commit of each setting: {commits}.
 
 ![Score against energy](fronts.svg)
 """
 BESIDE = """A method's settings after every step make its front: those that score more than all cheaper ones, chosen on
-every other sample. Between two of them scores are interpolated; above the dearest, that one stands. Better and worse
-are said where 0 lies outside of the 95 % interval of the difference on the rest of the samples, and over all only where
-it is so at every energy (`python -m benchmarks.fronts --list`).
+every other sample. Between two of them scores are interpolated (the logarithm of perplexity); above the dearest, that
+one stands. Better and worse are said where 0 lies outside of the 95 % interval of the difference on the rest of the
+samples, and over all only where it is so at every energy. Who looks at twenty energies finds some such difference by
+luck: "by the band" says what is left with a band that holds at all energies at once (`python -m benchmarks.fronts
+--list`).
 """
 
 
@@ -128,7 +134,8 @@ def page(folder: Path, names: Sequence[str]) -> Iterator[str]:
     """docs/results.md"""
     yield "# Results on real networks"
     yield ""
-    yield PAGE.format(spikecast=spikecast.__version__, torch=torch.__version__)
+    commits = sorted({read_record(file).get("commit", "unknown") for file in folder.glob(f"*/*{ENDING}")})
+    yield PAGE.format(spikecast=spikecast.__version__, torch=torch.__version__, commits=", ".join(commits))
     yield "## One step beside four of the paper"
     yield ""
     yield from summary(folder, names)
