@@ -99,7 +99,8 @@ clean: ## remove caches and build products (not .venv)
 	find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Installed anew when pyproject.toml or the version is newer, and when the folder was moved or copied along with its .venv,
-# which would otherwise go on importing the sources of the old place.
+# which would otherwise go on importing the sources of the old place. Modules are compiled when they are imported, not all of
+# torch's at once.
 ifneq "$(shell cat .venv/home 2>/dev/null)" "$(CURDIR)"
 MOVED := FORCE
 endif
@@ -108,6 +109,6 @@ endif
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "spikecast needs Python 3.11 or newer: make PYTHON=...")'
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@echo "Installing spikecast[$*] into .venv; the first time this takes some minutes."
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$*]"
 	@pwd -P > .venv/home
 	@touch $@

@@ -72,7 +72,7 @@ def fused(*args, **kwargs):
         return cuda.encode(*args, **kwargs)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     neuron=NEURONS,
     seed=SEEDS,

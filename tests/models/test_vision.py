@@ -98,7 +98,12 @@ def images(case: Case, count: int = 3) -> tuple[Tensor, Tensor, Tensor]:
     return first, second, held_out
 
 
-@pytest.mark.parametrize("case", SMALL.values(), ids=SMALL)
+KIN = ("mobilenet_v2", "convnext_tiny", "efficientnet_lite0")  # of some that test_coverage.py tries each time
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name, marks=[pytest.mark.slow] * (name in KIN)) for name, case in SMALL.items()]
+)
 def test_small(case: Case, examine, settled) -> None:
     first, second, held_out = images(case)
     examine(settled(case.build(), first, second), [first, second], held_out, config=case.config)
