@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from spikecast.kernels._memory import FAN_OUT, block, compiled, i32
+from spikecast.kernels._memory import FAN_OUT, block, i32, inner
 
 
-@compiled()
+@inner()
 def count_weighted(pulses, fan_out):
     """The fan-outs of the neurons that fired, summed."""
     total = np.int64(0)
@@ -18,7 +18,7 @@ def count_weighted(pulses, fan_out):
     return total
 
 
-@compiled()
+@inner()
 def count_along(values, address, first, p, size, inside):
     """Add one to the count of each value that is not zero, the first being neuron p on the way (`layout.Walk`)."""
     stretch = size if inside == 1 else inside  # values that share a count, or whose counts lie side by side
@@ -33,13 +33,13 @@ def count_along(values, address, first, p, size, inside):
         i += n
 
 
-@compiled()
+@inner()
 def add_each(values, first, counts):
     for i in range(counts.size):
         counts[i] += i32(values[first + i] != 0)
 
 
-@compiled()
+@inner()
 def count_all(values, first, n):
     """How many of n values of a block are not zero."""
     total = i32(0)
@@ -48,7 +48,7 @@ def count_all(values, first, n):
     return total
 
 
-@compiled()
+@inner()
 def count(pulses, j, k, worker, offsets, part, p, counting):
     """Add a block's pulses number j of step k to what this worker counted; p numbers its first neuron on the way."""
     fan_out, fan_stride, totals, along, _, size, inside, places, num_steps, burst = counting
@@ -61,7 +61,7 @@ def count(pulses, j, k, worker, offsets, part, p, counting):
         count_along(pulses, along, (worker * num_steps + k) * places, p, size, inside)
 
 
-@compiled()
+@inner()
 def count_held(estimates, k, worker, p, counting):
     """The same for the estimates after step k that are not zero."""
     _, _, _, _, held, size, inside, places, num_steps, _ = counting

@@ -13,7 +13,7 @@ from typing import Any
 from numba import types
 from numba.extending import overload
 
-from spikecast.kernels._memory import block, compiled, f32, i32
+from spikecast.kernels._memory import block, f32, i32, inner
 
 MAGNITUDE = i32(0x7FFFFFFF)
 SIGN = i32(-0x80000000)
@@ -45,7 +45,7 @@ def _at(values, i):
     return lambda values, i: values
 
 
-@compiled()
+@inner()
 def row_at(rows, number, length, sample):
     """Numbers like `sample` from the beginning of a row of this worker's scratch.
 
@@ -91,7 +91,7 @@ def _unit_at(rows, unit, length, threshold, t):
     return lambda rows, unit, length, threshold, t: threshold / t
 
 
-@compiled()
+@inner()
 def pulse_of(u, below, above, neuron):
     """The bits of the pulse nearest to u, or of the largest that fits into the room below or above, or 0."""
     bits = f32(u).view(i32)
@@ -101,13 +101,13 @@ def pulse_of(u, below, above, neuron):
     return i32(power | i32(bits & SIGN)) if power >= neuron[0] else i32(0)
 
 
-@compiled()
+@inner()
 def room(space, most):
     """The bits of the space before a bound, or of the largest pulse if that is less."""
     return min(most, f32(space).view(i32))
 
 
-@compiled()
+@inner()
 def bounded(estimate, lower, upper):
     """The estimate without the tolerance by which a pulse may have overshot."""
     if lower is not None:
@@ -117,7 +117,7 @@ def bounded(estimate, lower, upper):
     return estimate
 
 
-@compiled()
+@inner()
 def next_pulse(u, spaces, lower, upper, neuron):
     """The bits of the next pulse, and what it is worth in units of θ."""
     below = neuron[2] if lower is None else room(spaces[0], neuron[2])
@@ -126,13 +126,13 @@ def next_pulse(u, spaces, lower, upper, neuron):
     return pulse, i32(pulse).view(f32)
 
 
-@compiled()
+@inner()
 def left_after(size, u, spaces, edge):
     """What a pulse leaves of u, and of the spaces before the bounds."""
     return u - size if edge is None else u - size * edge, (spaces[0] + size, spaces[1] - size)
 
 
-@compiled()
+@inner()
 def send(u, spaces, lower, upper, neuron, edge, first, pulses, i):
     """The first pulses of neuron i, whose bits are noted: their sum in units of θ, and what they leave."""
     pulse, sent = next_pulse(u, spaces, lower, upper, neuron)
@@ -148,7 +148,7 @@ def send(u, spaces, lower, upper, neuron, edge, first, pulses, i):
     return sent, u, spaces
 
 
-@compiled()
+@inner()
 def spaces_of(predicted, t, inverse, lower, upper, neuron):
     """How far the bounds are before the first pulse, in units of θ, with the tolerance for landing on them."""
     below = above = f32(0)
@@ -159,7 +159,7 @@ def spaces_of(predicted, t, inverse, lower, upper, neuron):
     return below, above
 
 
-@compiled(forceinline=True)
+@inner(forceinline=True)
 def fire(x, held, out, rows, unit, t, shrink, scales, lower, upper, neuron, edge, first, keep, more):
     """The first pulses of a step, in registers: inputs x and estimates held before give the estimates after.
 
@@ -186,7 +186,7 @@ def fire(x, held, out, rows, unit, t, shrink, scales, lower, upper, neuron, edge
     return largest
 
 
-@compiled()
+@inner()
 def fire_again(rows, n, lower, upper, neuron, edge):
     """One more pulse of each neuron in the same step, in the row of the first ones; whether any had one."""
     pulses = row_at(rows, PULSES, n, i32(0))
@@ -201,7 +201,7 @@ def fire_again(rows, n, lower, upper, neuron, edge):
     return fired != 0
 
 
-@compiled()
+@inner()
 def receive(held, out, rows, unit, t, shrink, scales, lower, upper):
     """The estimates after a step with more pulses than the first."""
     threshold, _, _ = scales_at(rows, held.size, scales)

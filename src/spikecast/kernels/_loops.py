@@ -29,7 +29,7 @@ from spikecast.kernels._fire import (
     receive,
     row_at,
 )
-from spikecast.kernels._memory import INPUT, OUTPUT, SCALES, SIZE, STATE, block, compiled, f32, i32
+from spikecast.kernels._memory import INPUT, OUTPUT, SCALES, SIZE, STATE, block, compiled, f32, i32, inner
 
 
 @compiled()
@@ -48,14 +48,14 @@ def prepare(threshold, count, factor, table):
     return fit
 
 
-@compiled()
+@inner()
 def copy(values, out):
     """Into memory that is apart; a slice, which cares for overlaps, takes Numba seconds to compile."""
     for i in range(out.size):
         out[i] = values[i]
 
 
-@compiled()
+@inner()
 def to_levels(pulses, levels):
     """The signed level index of pulses that are given as their bits."""
     for i in range(levels.size):
@@ -121,7 +121,7 @@ def _load_scales(table, offset, count, length, rows, steps, vector):
     return numbers if isinstance(vector, types.NoneType) else fill
 
 
-@compiled()
+@inner()
 def locate(row, geometry, offsets):
     """Where a row begins in each tensor."""
     for j in range(offsets.size):
@@ -190,7 +190,7 @@ def work(
     return largest > EXPONENT
 
 
-@compiled()
+@inner()
 def note(rows, row, n, j, k, worker, offsets, part, p, there, levels, counting):
     """Write down the levels of a block's pulses number j, and count them."""
     if levels is not None:
