@@ -30,7 +30,7 @@ MEANS: Mapping[str, Callable[[Sequence[Note]], list[float]]] = {
     "classes": lambda notes: [note[0] for note in notes],
     "tokens": lambda notes: [-note[0] for note in notes],
 }
-DRAWS, DRAWS_OF_BOXES = 400, 40  # a mean average precision takes a third of a second
+DRAWS = 400
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,8 @@ def difference(real: Real, first: Sequence[Note], second: Sequence[Note]) -> tup
         ours, theirs = (torch.tensor([note[0] for note in notes]) == 1 for notes in (first, second))
         pair = paired_share(ours, theirs)
         return 100 * pair.difference, Interval(100 * pair.interval.low, 100 * pair.interval.high)
-    interval = paired_bootstrap(real.score, list(first), list(second), draws=draws_of(real))
+    interval = paired_bootstrap(real.score, list(first), list(second), draws=DRAWS)
     return real.score(first) - real.score(second), interval
-
-
-def draws_of(real: Real) -> int:
-    return DRAWS_OF_BOXES if real.task == "boxes" else DRAWS
 
 
 def beside(name: str, found: Iterable[Point], first: str, second: str) -> Verdicts:
@@ -128,7 +124,7 @@ def beside(name: str, found: Iterable[Point], first: str, second: str) -> Verdic
         if p.method in sides and not p.setting.endswith(UNSEEN):
             sides[p.method].append(Setting(p.energy, MEANS[real.task](p.notes) if real.task in MEANS else p.notes))
     score, scale = (mean if real.task in MEANS else real.score, 100 if real.task == "classes" else 1)
-    verdicts = two_sided(sides[first], sides[second], score, draws=draws_of(real))
+    verdicts = two_sided(sides[first], sides[second], score, draws=DRAWS)
     return Verdicts([_scaled(at, scale) for at in verdicts.energies])
 
 

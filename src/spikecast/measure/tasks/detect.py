@@ -1,18 +1,25 @@
-"""Detection: COCO's mean average precision, by pycocotools."""
+"""Detection: COCO's mean average precision. pycocotools matches the boxes of each image, once."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from spikecast.errors import DataError, MissingExtraError
 from spikecast.measure.tasks import Decode, Metric, decoded
+
+OVERLAPS = np.linspace(0.5, 0.95, 10)  # intersection over union, as all of these: COCO's
+RECALLS = np.linspace(0, 1, 101)
+MOST = 100  # boxes of a class in an image
 
 
 @dataclass(frozen=True)
@@ -34,20 +41,14 @@ class Detection:
 
     decode: Decode | None = None
     metrics: ClassVar = {"map": Metric(), "map50": Metric()}
-    draws: ClassVar = 40  # each is a mean average precision of all images
+    draws: ClassVar = 400
 
     def notes(self, answer: Any, target: Any) -> list[Any]:
-        """Boxes of each image, found and true."""
+        """Of each image, how many boxes there are of each class, and which of the found ones fit one of them."""
         found, wanted = self._found(answer), _images(target, ("boxes", "labels"), "give such targets")
         if len(found) != len(wanted):
             raise DataError(f"{len(found)} answers for {len(wanted)} images; give one target for each")
-        return [
-            {
-                "found": [f["boxes"].tolist(), f["labels"].tolist(), f["scores"].tolist()],
-                "true": [w["boxes"].tolist(), w["labels"].tolist(), _crowds(w)],
-            }
-            for f, w in zip(found, wanted, strict=True)
-        ]
+        return _matched(found, wanted)
 
     def same(self, answer: Any, reference: Any) -> list[tuple[float, float]]:
         """Boxes the ANN is more sure of than not that are found again: same class, half overlapping."""
@@ -65,25 +66,65 @@ class Detection:
         return _images(made, ("boxes", "labels", "scores"), "Detection(decode=...) makes it out of other answers")
 
     def result(self, notes: Sequence[Any]) -> dict[str, float]:
-        try:
-            from pycocotools.coco import COCO  # type: ignore[import-untyped, unused-ignore]
-            from pycocotools.cocoeval import COCOeval  # type: ignore[import-untyped, unused-ignore]
-        except ImportError as error:
-            raise MissingExtraError(
-                'mean average precision needs pycocotools; pip install "spikecast[vision]"'
-            ) from error
-        truth, found = _coco(notes)
-        if not truth["annotations"] or not found:
+        """Classes count alike; those that no image has do not count. 0 where no image has any box."""
+        found = np.array([box for note in notes for box in note["found"]]).reshape(-1, 4)
+        true: Counter[int] = Counter()
+        for note in notes:
+            true.update(dict(note["true"]))
+        classes = sorted(label for label, boxes in true.items() if boxes)
+        if not classes:
             return {"map": 0.0, "map50": 0.0}
-        with contextlib.redirect_stdout(io.StringIO()):  # it talks
-            data = COCO()
-            data.dataset = truth
-            data.createIndex()
-            scored = COCOeval(data, data.loadRes(found), "bbox")
-            scored.evaluate()
-            scored.accumulate()
-            scored.summarize()
-        return {"map": max(float(scored.stats[0]), 0.0), "map50": max(float(scored.stats[1]), 0.0)}
+        found = found[np.lexsort((-found[:, 1], found[:, 0]))]  # by class, then the surest first, then as given
+        places = np.searchsorted(found[:, 0], [(label, label + 1) for label in classes])
+        precisions = np.stack([_precision(found[a:b], true[c]) for c, (a, b) in zip(classes, places, strict=True)])
+        return {"map": float(precisions.mean()), "map50": float(precisions[:, 0].mean())}
+
+
+def _precision(found: Any, true: int) -> Any:
+    """The average precision of one class for each overlap, as COCO has it: the mean over 101 recalls.
+
+    At each recall stands the highest precision that any recall from there on has, and 0 where none is reached.
+    """
+    hit, ignored = (found[:, column, None].astype(int) >> np.arange(len(OVERLAPS)) & 1 for column in (2, 3))
+    right, wrong = (np.cumsum(kind & (1 - ignored), 0) for kind in (hit, 1 - hit))
+    precision = right / (right + wrong + np.spacing(1))
+    highest = np.maximum.accumulate(precision[::-1])[::-1]
+    reached = np.concatenate([highest, np.zeros((1, len(OVERLAPS)))])
+    first = [np.searchsorted(recall, RECALLS) for recall in (right / true).T]
+    return np.array([reached[rows, i].mean() for i, rows in enumerate(first)])
+
+
+def _matched(found: Sequence[dict[str, Tensor]], wanted: Sequence[dict[str, Tensor]]) -> list[dict[str, Any]]:
+    """Notes of images: [class, boxes] of what is there; [class, score, fits, ignored] of what was found.
+
+    The last two are numbers whose bit i is about the overlap OVERLAPS[i]. A box on a crowd is ignored.
+    """
+    try:
+        from pycocotools.coco import COCO  # type: ignore[import-untyped, unused-ignore]
+        from pycocotools.cocoeval import COCOeval  # type: ignore[import-untyped, unused-ignore]
+    except ImportError as error:
+        raise MissingExtraError('mean average precision needs pycocotools; pip install "spikecast[vision]"') from error
+    truth, boxes = _coco(found, wanted)
+    notes: list[dict[str, Any]] = [{"true": [], "found": []} for _ in found]
+    with contextlib.redirect_stdout(io.StringIO()):  # it talks
+        data = COCO()
+        data.dataset = truth
+        data.createIndex()
+        matching = COCOeval(data, data.loadRes(boxes) if boxes else COCO(), "bbox")
+        matching.params.imgIds = [image["id"] for image in truth["images"]]
+        matching.params.catIds = [category["id"] for category in truth["categories"]]
+        matching.params.iouThrs = OVERLAPS
+        matching.params.areaRng, matching.params.areaRngLbl = [[0, math.inf]], ["all"]
+        matching.params.maxDets = [MOST]
+        matching.evaluate()
+    for seen in filter(None, matching.evalImgs):  # one for each class in each image
+        note, label = notes[seen["image_id"]], int(seen["category_id"])
+        note["true"].append([label, int(np.sum(np.array(seen["gtIgnore"]) == 0))])
+        bits = 1 << np.arange(len(OVERLAPS))[:, None]
+        fits, ignored = ((kind * bits).sum(0).tolist() for kind in (seen["dtMatches"] > 0, seen["dtIgnore"]))
+        rows = zip(seen["dtScores"], fits, ignored, strict=True)
+        note["found"] += [[label, score, fit, out] for score, fit, out in rows]
+    return notes
 
 
 def _images(given: Any, keys: Sequence[str], remedy: str) -> list[dict[str, Tensor]]:
@@ -92,44 +133,30 @@ def _images(given: Any, keys: Sequence[str], remedy: str) -> list[dict[str, Tens
     return [{k: torch.as_tensor(v).cpu() for k, v in a.items() if k in (*keys, "iscrowd")} for a in given]
 
 
-def _crowds(target: dict[str, Tensor]) -> list[int]:
-    return [int(c) for c in target["iscrowd"]] if "iscrowd" in target else [0] * len(target["boxes"])
-
-
-def _coco(images: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _coco(
+    found: Sequence[dict[str, Tensor]], wanted: Sequence[dict[str, Tensor]]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The boxes as COCO writes them: x, y, width, height."""
-    annotations: list[dict[str, Any]] = []
-    found: list[dict[str, Any]] = []
-    classes: set[int] = set()
-    for number, image in enumerate(images):
-        for box, label, crowd in zip(*image["true"], strict=True):
-            x, y, right, bottom = box
-            size = [x, y, right - x, bottom - y]
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": number,
-                    "category_id": label,
-                    "bbox": size,
-                    "area": size[2] * size[3],
-                    "iscrowd": crowd,
-                }
-            )
-            classes.add(label)
-        for box, label, score in zip(*image["found"], strict=True):
-            x, y, right, bottom = box
-            found.append(
-                {"image_id": number, "category_id": label, "bbox": [x, y, right - x, bottom - y], "score": score}
-            )
-            classes.add(label)
-    categories = [{"id": c, "name": str(c)} for c in sorted(classes)]
+    annotations, boxes = ([one for i, at in enumerate(images) for one in _entries(i, at)] for images in (wanted, found))
+    for number, entry in enumerate(annotations, 1):
+        entry["id"] = number
     truth = {
         "info": {},
-        "images": [{"id": i} for i in range(len(images))],
+        "images": [{"id": i} for i in range(len(wanted))],
         "annotations": annotations,
-        "categories": categories,
+        "categories": [{"id": label} for label in sorted({entry["category_id"] for entry in annotations + boxes})],
     }
-    return truth, found
+    return truth, boxes
+
+
+def _entries(number: int, image: dict[str, Tensor]) -> Iterator[dict[str, Any]]:
+    columns = {"boxes": "bbox", "labels": "category_id", "scores": "score", "iscrowd": "iscrowd"}
+    values = {columns[name]: image[name].tolist() for name in columns if name in image}
+    for row in zip(*values.values(), strict=True):
+        entry = {"image_id": number, "iscrowd": 0, **dict(zip(values, row, strict=True))}
+        x, y, right, bottom = entry["bbox"]
+        width, height = right - x, bottom - y
+        yield {**entry, "bbox": [x, y, width, height], "area": width * height}
 
 
 def _overlap(box: Tensor, others: Tensor) -> Tensor:
