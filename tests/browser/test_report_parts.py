@@ -283,10 +283,11 @@ def test_figures_are_saved_as_csv(browser, report, tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["network"] for row in rows] == [odd.name] * 6 + ["rate"] * 6
     last = rows[5]
+    assert all(name.isidentifier() for name in last)
     assert float(last["top1"]) == odd.steps["top1"][-1]
-    assert (float(last["top1 from"]), float(last["top1 to"])) == tuple(odd.intervals["top1"][-1])
-    assert float(last["top1 less the ANN's to"]) == odd.less_ann[-1].high
-    assert float(last["joules, full costs"]) == odd.energy["full"]["snn"][-1]
+    assert (float(last["top1_low"]), float(last["top1_high"])) == tuple(odd.intervals["top1"][-1])
+    assert float(last["top1_less_ann_high"]) == odd.less_ann[-1].high
+    assert float(last["joules_full"]) == odd.energy["full"]["snn"][-1]
     assert (last["step"], last["slots"], last["samples"], last["calibrated"]) == ("6", "6", "32", "32")
     text = saved(page, tmp_path, "#layer-controls [aria-label$=CSV]", "spikecast-A_small_network-layers.csv")
     rows = list(csv.DictReader(io.StringIO(text)))

@@ -93,22 +93,28 @@ def test_figures_and_values_for_papers(home: Path, cli) -> None:
     assert done.code == 0, done.err
     found, rows = json.loads(done.out), list(csv.DictReader((home / "a.csv").read_text().splitlines()))
     assert [float(row["top1"]) for row in rows] == found["steps"]["top1"]
-    assert [[float(row["top1 from"]), float(row["top1 to"])] for row in rows] == found["intervals"]["top1"]
-    assert [[float(row[f"top1 less the ANN's {end}"]) for end in ("from", "to")] for row in rows] == found["less_ann"][
-        "top1"
-    ]
-    assert [float(row["energy over the ANN's"]) for row in rows] == found["energy"]["ratio"]
+    assert [[float(row["top1_low"]), float(row["top1_high"])] for row in rows] == found["intervals"]["top1"]
+    within = [[float(row[f"top1_less_ann_{end}"]) for end in ("low", "high")] for row in rows]
+    assert within == found["less_ann"]["top1"]
+    assert [float(row["energy_ratio"]) for row in rows] == found["energy"]["ratio"]
     assert "top1 (%)" in (home / "a.svg").read_text()
     done = cli("compare", *data, "--presets", "dcgs,ours", "--levels", "3", "--plot", "b.svg", "--csv", "b.csv")
     assert done.code == 0, done.err
     assert "ours n=3, 3 slots a step" in (home / "b.svg").read_text()
     names = [row["setting"] for row in csv.DictReader((home / "b.csv").read_text().splitlines())]
     assert names == ["dcgs n=3", "dcgs n=3", "ours n=3", "ours n=3"]
+    done = cli("sweep", *data, "--levels", "3,4", "--bursts", "1", "--csv", "d.csv", "--json")
+    assert done.code == 0, done.err
+    wanted = json.loads(done.out)["points"]
+    points = list(csv.DictReader((home / "d.csv").read_text().splitlines()))
+    assert [float(p["reported_low"]) for p in points] == [p["reported_low"] for p in wanted]
     done = cli("explain", *data, "--plot", "c.svg", "--csv", "c.csv")
     assert done.code == 0, done.err
     assert "neurons that fire (%)" in (home / "c.svg").read_text()
     sites = list(csv.DictReader((home / "c.csv").read_text().splitlines()))
     assert [(row["site"], row["t"]) for row in sites] == [("1", "1"), ("1", "2")]
+    for first in (rows[0], points[0], sites[0]):
+        assert all(name.isidentifier() for name in first), first  # easy to write in other programs
     for command in ("eval", "compare", "sweep", "explain"):  # before anything is read
         complaint = cli(command, "nowhere.py:net", "--data", "imagefolder:nowhere", "--plot", "x.gif").complaint
         assert "x.gif ends in none of .svg, .pdf, .png" in complaint

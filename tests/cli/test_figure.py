@@ -58,9 +58,9 @@ def test_two_ways_side_by_side(name: str, ways: tuple[str, str], home: Path, cli
         wanted = measure.evaluate(network, batches("val"), model=model)
         own = [row for row in rows if row["setting"] == setting]
         assert [float(row["top1"]) for row in own] == wanted.steps["top1"]
-        assert [(float(r["top1 from"]), float(r["top1 to"])) for r in own] == wanted.intervals["top1"]
+        assert [(float(r["top1_low"]), float(r["top1_high"])) for r in own] == wanted.intervals["top1"]
         assert wanted.energy is not None
-        assert [float(row["energy over the ANN's"]) for row in own] == wanted.energy.ratio
+        assert [float(row["energy_ratio"]) for row in own] == wanted.energy.ratio
 
 
 @pytest.mark.parametrize(

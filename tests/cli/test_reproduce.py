@@ -42,12 +42,13 @@ def test_published_beside_measured(home: Path, cli) -> None:
     rows = rows_of(home / "cnn.csv")
     assert [(row["weights"], row["settings"]) for row in rows] == [("random", "paper")] * 2
     assert (rows[0]["model"], rows[0]["n"], rows[0]["T"], rows[0]["published"]) == ("resnet18", "4", "2", "61.45")
+    assert all(name.isidentifier() for name in rows[0])
     cells = json.loads((home / "cnn.json").read_text())["cells"]
-    assert [float(row["energy measured"]) for row in rows] == [cell["energy measured"] for cell in cells]
-    assert len(rows[0]["energy measured"]) > 8  # not rounded for people
+    assert [float(row["energy_measured"]) for row in rows] == [cell["energy_measured"] for cell in cells]
+    assert len(rows[0]["energy_measured"]) > 8  # not rounded for people
     for row in rows:
         right = round(3 * float(row["measured"]) / 100)
-        within = [float(row[f"measured {end}"]) / 100 for end in ("from", "to")]
+        within = [float(row[f"measured_{end}"]) / 100 for end in ("low", "high")]
         assert within == pytest.approx(intervals.share(right, 3))
     assert 3 * float(rows[0]["measured"]) == pytest.approx(100 * round(3 * float(rows[0]["measured"]) / 100))
     drawn = (home / "cnn.svg").read_text()
@@ -93,7 +94,7 @@ def test_as_published(home: Path, cli) -> None:
     assert "converted as the authors' code does it, not as the paper says" in done.out
     theirs, ours = rows_of(home / "code.csv"), rows_of(home / "paper.csv")
     assert {row["settings"] for row in theirs} == {"authors' code"}
-    assert [row["energy measured"] for row in theirs] != [row["energy measured"] for row in ours]
+    assert [row["energy_measured"] for row in theirs] != [row["energy_measured"] for row in ours]
 
 
 @pytest.mark.parametrize(("words", "prepared"), [([], {}), (["--as-published"], PREPARED["vgg16"])])

@@ -76,8 +76,8 @@ class Reproduction:
             "weights": "random" if self.is_random else "trained",
             "settings": "authors' code" if self.as_published else "paper",
         }
-        ends = ("measured from", "measured to")
-        return [{**dict(zip((*HEAD, *ends), (*c.fields(), *c.interval), strict=True)), **marks} for c in self.cells]
+        names = [*(name.replace(" ", "_") for name in HEAD), "measured_low", "measured_high"]
+        return [{**dict(zip(names, (*c.fields(), *c.interval), strict=True)), **marks} for c in self.cells]
 
     @property
     def curves(self) -> list[Curve]:

@@ -137,8 +137,12 @@ class Sweep:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Every point, and whether none beats it."""
-        front = set(self.front)
-        return [{**dataclasses.asdict(p), "front": p in front} for p in self.points]
+        front, found = set(self.front), []
+        for p in self.points:
+            fields = dataclasses.asdict(p)
+            low, high = fields.pop("interval")
+            found.append({**fields, "reported_low": low, "reported_high": high, "front": p in front})
+        return found
 
     def write_plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw all points and the front, metric against energy, as SVG, PDF or PNG."""

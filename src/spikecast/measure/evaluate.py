@@ -114,14 +114,14 @@ class Evaluation:
             for name, values in self.steps.items():
                 row |= {name: values[t], **_ends(name, self.intervals[name][t])}
                 if self.ann is not None and self.less_ann is not None:
-                    less = f"{name} less the ANN's"
-                    row |= {f"{name} of the ANN": self.ann[name], less: values[t] - self.ann[name]}
+                    less = f"{name}_less_ann"
+                    row |= {f"{name}_ann": self.ann[name], less: values[t] - self.ann[name]}
                     row |= _ends(less, self.less_ann[name][t])
             if self.agreement is not None:
                 row |= {"agreement": self.agreement[t], **_ends("agreement", self.intervals["agreement"][t])}
             if self.energy is not None:
                 ratio = None if self.energy.ratio is None else self.energy.ratio[t]
-                row |= {"joules": self.energy.snn[t], "energy over the ANN's": ratio}
+                row |= {"joules": self.energy.snn[t], "energy_ratio": ratio}
             found.append({**row, "samples": self.samples})
         return found
 
@@ -306,7 +306,7 @@ def evaluate(
 
 
 def _ends(name: str, interval: Interval) -> dict[str, float]:
-    return {f"{name} from": interval.low, f"{name} to": interval.high}
+    return {f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _target(batch: Any) -> Any:

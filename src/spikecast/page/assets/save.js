@@ -63,15 +63,15 @@ function curveRows() {
   const name = report.metric, ann = report.ann[name];
   return report.networks.flatMap((network) => network.agreement.map((agreement, t) => {
     const row = { network: network.name, step: t + 1, slots: network.slots[t], samples: report.samples, calibrated: network.calibrated };
-    const put = (key, value, ends) => Object.assign(row, { [key]: value, [`${key} from`]: ends[0], [`${key} to`]: ends[1] });
+    const put = (key, value, ends) => Object.assign(row, { [key]: value, [`${key}_low`]: ends[0], [`${key}_high`]: ends[1] });
     put(name, network.steps[name][t], network.intervals[name][t]);
-    row[`${name} of the ANN`] = ann;
-    put(`${name} less the ANN's`, network.steps[name][t] - ann, network.less_ann[t]);
+    row[`${name}_ann`] = ann;
+    put(`${name}_less_ann`, network.steps[name][t] - ann, network.less_ann[t]);
     put("agreement", agreement, network.intervals.agreement[t]);
     for (const costs of COSTS) {
       const { snn, ratio } = network.energy[costs];
-      row[`joules, ${costs} costs`] = snn[t];
-      row[`energy over the ANN's, ${costs} costs`] = ratio && ratio[t];
+      row[`joules_${costs}`] = snn[t];
+      row[`energy_ratio_${costs}`] = ratio && ratio[t];
     }
     return row;
   }));
@@ -81,8 +81,8 @@ function layerCsv() {
   const network = current();
   return network.layers.flatMap((layer) => network.agreement.map((_, t) => {
     const at = (list) => (list ? list[t] : null);
-    const row = { network: network.name, layer: layer.name, op: layer.op, role: layer.role, step: t + 1, macs: layer.macs, neurons: layer.neurons, theta: layer.theta && layer.theta[1], "spikes of a neuron": at(layer.firing), error: at(layer.error), "own error": at(layer.own) };
-    for (const costs of COSTS) row[`joules, ${costs} costs`] = layer.joules[costs][t];
+    const row = { network: network.name, layer: layer.name, op: layer.op, role: layer.role, step: t + 1, macs: layer.macs, neurons: layer.neurons, theta: layer.theta && layer.theta[1], spikes: at(layer.firing), error: at(layer.error), own_error: at(layer.own) };
+    for (const costs of COSTS) row[`joules_${costs}`] = layer.joules[costs][t];
     return row;
   }));
 }
