@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import zipfile
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -171,7 +172,7 @@ def test_no_events(events, tmp_path) -> None:
     none.save(tmp_path / "none.npz")
     assert len(load_events(tmp_path / "none.npz")) == 0
     none.write_csv(tmp_path / "none.csv")
-    assert (tmp_path / "none.csv").read_text() == "t,layer,sample,channel,y,x,level\n"
+    assert (tmp_path / "none.csv").read_text() == "t,layer,sample,channel,y,x,level,pulse\n"
 
 
 def test_views(events, tmp_path) -> None:
@@ -187,6 +188,12 @@ def test_views(events, tmp_path) -> None:
     events.write_csv(tmp_path / "run.csv")
     rows = list(csv.DictReader((tmp_path / "run.csv").read_text().splitlines()))
     assert [int(r["level"]) for r in rows] == events.columns["level"].tolist()
+    fired: Counter[tuple[str, ...]] = Counter()
+    for row in rows:
+        neuron = tuple(row[name] for name in ("t", "layer", "sample", "channel", "y", "x"))
+        fired[neuron] += 1
+        assert int(row["pulse"]) == fired[neuron]
+    assert (max(fired.values()) > 1) == (events.senders[0].burst > 1)
 
 
 def test_only_networks_are_recorded() -> None:

@@ -3,7 +3,8 @@
 An event is (t, layer, sample, channel, y, x, level): t counts from 1, the level is the signed index of `theory.firing`
 (±1 the largest, ±n the smallest, never 0). Events are in order of t, layer, sample, number of the pulse in its neuron's
 burst, and place in the layer's tensor: what a layer sends in a step is the first pulses of all its neurons, then the
-second ones, and so on. The number itself is not written: it is how often the neuron has fired before in the step.
+second ones, and so on. The number itself is not stored: it is how often the neuron has fired before in the step
+(`Events.pulses`).
 """
 
 from __future__ import annotations
@@ -110,6 +111,10 @@ class Events:
         low, high = np.searchsorted(self.columns["t"], [t, t + 1])
         return self.select(slice(low, high))
 
+    def pulses(self) -> NDArray[np.int64]:
+        """For each event which pulse of its neuron's burst it is, from 1."""
+        return occurrences(*(self.columns[name] for name in COLUMNS if name != "level")) + 1
+
     def pulses_of(self, layer: int, sample: int) -> list[tuple[Column, Column]]:
         """Places in a layer's flattened tensor and signed levels, pulse by pulse; of one sample, in one step."""
         c, sender = self.columns, self.senders[layer]
@@ -143,10 +148,11 @@ class Events:
         raise DataError(f"no layer is called {layer!r}; layers are {', '.join(names[:6])}, …")
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the columns as text, a line for each event; whole or not at all."""
+        """Write the columns and the number of the pulse as text, a line for each event; whole or not at all."""
+        columns = {**self.columns, "pulse": self.pulses()}
         with replacing(path) as file:
-            file.write(f"{','.join(COLUMNS)}\n".encode())
-            np.savetxt(file, np.stack([c.astype(np.int64) for c in self.columns.values()], 1), "%d", ",")
+            file.write(f"{','.join(columns)}\n".encode())
+            np.savetxt(file, np.stack([c.astype(np.int64) for c in columns.values()], 1), "%d", ",")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file: HDF5 where the name ends in .h5 or .hdf5, compressed npz otherwise."""
