@@ -11,7 +11,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-slow cover check architecture pictures real importers browser dist bench soak fuzz coverage docs notebooks clean FORCE
+.PHONY: help demo test test-slow cover check architecture pictures real real-quick importers browser dist bench soak fuzz coverage docs notebooks clean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,9 @@ real: .venv/installed-dev ## the tests on real models and images (SPIKECAST_REAL
 		echo "make real: no $$home/loaders.py; set SPIKECAST_REAL to the folder of the real models" >&2; exit 1; \
 	fi; \
 	SPIKECAST_REAL="$$home" $(PYTEST) -m real
+
+real-quick: .venv/installed-dev ## some minutes of them, in parallel, as CI runs them
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) -m "real and not slow" tests/real
 
 browser: .venv/installed-dev ## the report in a real Chromium; screenshots go to out/screenshots
 	SPIKECAST_SCREENSHOTS=out/screenshots $(PYTEST) -m browser tests/browser

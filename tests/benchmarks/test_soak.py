@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.soak import BATCHES, WARM, checked, finished, records_of, victims
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_short_soak(tmp_path: Path) -> None:
     words = ["--minutes", "0.1", "--processes", "2", "--threads", "1", "--kill-every", "3", "--folder", str(tmp_path)]
     command = [sys.executable, "-m", "benchmarks.soak", *words]

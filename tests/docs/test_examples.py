@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("convert_own_module.py", [], "saved, loaded, the same"),
         pytest.param("demo.py", [], "tones, four steps", marks=pytest.mark.slow),
         ("convert_timm.py", ["resnet10t", "--steps", "2"], "samples"),
-        ("detection.py", ["--steps", "2"], "map"),
+        pytest.param("detection.py", ["--steps", "2"], "map", marks=pytest.mark.slow),
         ("export_to_chip.py", ["chip"], "the same"),
     ],
 )
@@ -30,6 +30,7 @@ def test_example(name: str, words: list[str], says: str, monkeypatch, tmp_path: 
     assert says in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_networks_of_the_demo_are_trained(tmp_path: Path) -> None:
     words = ["--model", "tones", "--epochs", "1", "--out", str(tmp_path)]
     command = [sys.executable, str(EXAMPLES / "train_demo.py"), *words]  # apart: it changes settings of torch

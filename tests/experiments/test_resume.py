@@ -68,6 +68,7 @@ def finish(process: subprocess.Popen[str]) -> list[Any]:
     return json.loads(out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_on_other_numbers_of_processes(tmp_path) -> None:
     whole, samples = finish(start(tmp_path, 1, "-", "0"))
     assert samples == 39

@@ -98,7 +98,8 @@ def images(case: Case, count: int = 3) -> tuple[Tensor, Tensor, Tensor]:
     return first, second, held_out
 
 
-KIN = ("mobilenet_v2", "convnext_tiny", "efficientnet_lite0")  # of some that test_coverage.py tries each time
+# Of some that test_coverage.py tries each time, or of each other.
+KIN = ("squeezenet1_1", "mobilenet_v2", "vit_b_16", "convnext_tiny", "efficientnet_lite0")
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def core(unpacked: Path, tmp_path: Path):
     return run
 
 
+@pytest.mark.slow  # `make dist` runs it
 def test_the_core_alone(core, tmp_path: Path) -> None:
     done = core("inspect", "net.py:net", "--trust", "--shape", "1,8,8")
     assert done.returncode == 0, done.stderr
