@@ -3,8 +3,8 @@
 An event is (t, layer, sample, channel, y, x, level): t counts from 1, the level is the signed index of `theory.firing`
 (±1 the largest, ±n the smallest, never 0). Events are in order of t, layer, sample, number of the pulse in its neuron's
 burst, and place in the layer's tensor: what a layer sends in a step is the first pulses of all its neurons, then the
-second ones, and so on. The number itself is not stored: it is how often the neuron has fired before in the step
-(`Events.pulses`).
+second ones, and so on. The number itself is not stored: it is 1 plus how often the neuron has fired before in
+the step (`Events.pulses`).
 """
 
 from __future__ import annotations
