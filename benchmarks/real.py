@@ -132,7 +132,7 @@ def _matched(note: tuple[float, ...]) -> Any:
 
 def _precision(notes: Sequence[Note]) -> float:
     """Mean average precision at IoU 0.5; a sample that was drawn twice is two images."""
-    return 100 * _detection().result([_matched(tuple(note)) for note in notes])["map50"]
+    return 100 * float(_detection().result([_matched(tuple(note)) for note in notes])["map50"])
 
 
 NOTES: Mapping[Task, Callable[[Any, Any, Any], list[Note]]] = {
