@@ -112,7 +112,7 @@ def test_readme_and_the_page_have_the_rows_of_the_records() -> None:
 
 def test_readme_says_where_other_methods_are_better() -> None:
     """As the page has it: by the band, beside others than dcgs."""
-    found = {}
+    found: dict[str, int] = {}
     for line in (ROOT / "docs" / "results.md").read_text().splitlines():
         said = re.fullmatch(r"\| (\S+) \| (\S+) \| .*; by the band .*worse at ([1-9]\d*) \|", line)
         if said and said[2] != "dcgs":
