@@ -68,6 +68,7 @@ def test_thresholds_do_not_depend_on_the_number_of_processes(processes: int, bat
     assert len(results[0]) == 10
 
 
+@pytest.mark.slow
 def test_weights_that_are_scattered_over_the_processes_are_gathered() -> None:
     program = """
 import warnings

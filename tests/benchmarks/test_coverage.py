@@ -97,6 +97,7 @@ def test_the_page_is_made_of_the_records(tmp_path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_says_what_went_wrong() -> None:
     unknown = tried(Case("timm", "none", "no_such_network", (3, 32, 32)), 60, 8)
     assert unknown["failed"] == "RuntimeError: Unknown model (no_such_network)"

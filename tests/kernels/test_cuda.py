@@ -72,7 +72,7 @@ def fused(*args, **kwargs):
         return cuda.encode(*args, **kwargs)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     neuron=NEURONS,
     seed=SEEDS,
@@ -181,7 +181,7 @@ def test_tiles(rows, run) -> None:
 # -- counts
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(SEEDS, st.integers(1, 3), INNER, st.sampled_from(LAYOUTS), st.sampled_from(KINDS), st.booleans(), st.data())
 def test_counts(seed, num_steps, inner, how, kind, want_levels, data) -> None:
     inputs = lay_out(draw_inputs(seed, num_steps, inner), how, seed)

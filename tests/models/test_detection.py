@@ -95,6 +95,7 @@ def examine(made: nn.Module, size: int, settled: Callable[..., nn.Module], befor
     assert torch.equal(again[1], steps[1])
 
 
+@pytest.mark.slow
 def test_small(settled, snapshot) -> None:
     examine(small(64), 64, settled, snapshot)
 
