@@ -44,8 +44,10 @@ def test_defaults() -> None:
 
 
 def test_a_budget_in_per_cent_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"energy_budget=20 is a share of the ANN's energy; 20 % of it are 0.2"):
-        Config(energy_budget=20)
+    with pytest.raises(ConfigError, match=r"=30 must be a number above 0 up to 10: .*; 30 % of it are 0.3$"):
+        Config(energy_budget=30)
+    with pytest.raises(ConfigError, match=r"energy_budget=0 must be a number above 0 up to 10$"):
+        Config(energy_budget=0)
 
 
 @pytest.mark.parametrize("config", [Config(), FULL], ids=["default", "full"])

@@ -148,9 +148,12 @@ class Config:
     def _check_goal(self) -> None:
         goals = {name: value for name in ("energy_budget", "fidelity") if (value := getattr(self, name)) is not None}
         for name, value in goals.items():
-            _real(name, value, 0.0, 1e6, open_low=True)
-            if name == "energy_budget" and value > 10:
-                raise ConfigError(f"energy_budget={value} is a share of the ANN's energy; 20 % of it are 0.2")
+            if name == "energy_budget" and isinstance(value, int | float) and value > 10:
+                raise ConfigError(
+                    f"energy_budget={value} must be a number above 0 up to 10: a share of the ANN's energy; "
+                    f"{value:g} % of it are {value / 100:g}"
+                )
+            _real(name, value, 0.0, 10.0 if name == "energy_budget" else 1e6, open_low=True)
             if self.thresholds not in ("auto", "search"):
                 raise ConfigError(
                     f"{name}={value} with thresholds={self.thresholds!r}: a goal chooses the thresholds; "

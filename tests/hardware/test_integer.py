@@ -168,7 +168,9 @@ def test_overflow_is_reported() -> None:
     wide = IntegerNetwork(snn, membrane_bits=40)
     wide.run(x)
     most = max(wide.report.used.values())
-    with pytest.raises(ConfigError, match=rf"needs {most} bits .*membrane_bits=9; give membrane_bits={most} or"):
+    with pytest.raises(
+        ConfigError, match=rf"needs {most} bits .*membrane_bits=9 is too few; give membrane_bits={most} or"
+    ):
         IntegerNetwork(snn, membrane_bits=9).run(x)
     IntegerNetwork(snn, membrane_bits=most).run(x)
     net = IntegerNetwork(snn, membrane_bits=9, overflow="saturate")
@@ -177,17 +179,49 @@ def test_overflow_is_reported() -> None:
     assert max(net.report.used.values()) > 9
 
 
+def test_memory_is_what_a_chip_stores() -> None:
+    """Residual: a 3 -> 4 from the host, b 4 -> 4 in two groups, c 4 -> 6, d 6 -> 5, on images of 8 x 8."""
+    snn, _ = residual()
+    memory = IntegerNetwork(snn, weight_bits=4, membrane_bits=20).memory()
+    neurons = [layer.neurons for layer in memory.layers.values()]
+    assert neurons == [4 * 8 * 8, 4 * 8 * 8, 6 * 4 * 4, 6 * 2 * 2, 5]
+    assert [layer.registers for layer in memory.layers.values()] == [2, 2, 2, 2, 1]
+    names = list(memory.layers)
+    assert memory.layers[names[0]].weights == 0  # the host multiplies the image
+    assert memory.layers[names[-1]].weights == 6 * 5
+    for name, stored in memory.layers.items():
+        layer = IntegerNetwork(snn).weights()[name]
+        assert stored.weights == sum(s.weight.numel() for s in layer.synapses)
+        assert stored.biases == (0 if layer.bias is None else layer.bias.numel())
+    matrices = 4 * 2 * 9 + 6 * 4 * 9 + 6 * 5
+    assert matrices <= memory.synapse_bits / 4 <= matrices + 3 * 6  # and a shortcut's, at most one for each channel
+    assert memory.state_bits == 20 * (2 * sum(neurons[:-1]) + 5)
+    assert memory.table().splitlines()[-1].startswith("registers of 20 bits: ")
+    assert len(memory.table().splitlines()) == 1 + len(names) + 1
+
+
+def test_only_rectifying_neurons_keep_their_estimate() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 3)).eval()
+    memory = IntegerNetwork(convert(model, [torch.randn(8, 4)], Config(num_steps=2, burst=1))).memory()
+    # the ReLU's neurons, what the host reads for the GELU, the identity neurons behind it, the answer
+    assert [layer.registers for layer in memory.layers.values()] == [2, 1, 1, 1]
+
+
 def test_fewer_weight_bits_are_advised_where_they_help() -> None:
     widths = Widths(12)
     widths.fit("a membrane", torch.tensor([2**11, 5]))
     widths.fit("b membrane", torch.tensor([-(2**13)]))
-    text = "^b membrane needs 15 bits .and 1 others.* and membrane_bits=12; give membrane_bits=15 or fewer weight_bits "
+    text = "^b membrane needs 15 bits for these inputs, 1 more register over 12: membrane_bits=12 is too few; "
+    text += "give membrane_bits=15 or fewer weight_bits "
     with pytest.raises(ConfigError, match=text + r".about 5. or overflow='saturate'$"):
         widths.check(8)
     with pytest.raises(ConfigError, match=r"give membrane_bits=15 or overflow='saturate'$"):
         widths.check(4)  # three less would leave one
     widths.fit("a estimate", torch.tensor([2**12]), follows_weights=False)
-    with pytest.raises(ConfigError, match=r"give membrane_bits=15 or overflow='saturate'$"):
+    with pytest.raises(
+        ConfigError, match=r"2 more registers .*=15 or fewer num_levels at conversion or overflow=.satu"
+    ):
         widths.check(8)
     fine = Widths(12)
     fine.fit("a membrane", torch.tensor([2**11 - 1]))

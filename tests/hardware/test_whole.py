@@ -39,7 +39,9 @@ VIEWS: dict[str, Callable[[Any, Path], Any]] = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_regions_are_refused_with_the_name_that_works(view: str, regions: Any, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"whole SpikingNetwork, not a RegionNetwork; .*snn\.networks\[\.\.\.\]$"):
+    with pytest.raises(
+        ModelError, match=r"whole SpikingNetwork and was given RegionNetwork; .*snn\.networks\[\.\.\.\]$"
+    ):
         VIEWS[view](regions, tmp_path)
     VIEWS[view](regions.networks["1"], tmp_path) if view not in ("events", "stream") else None
 

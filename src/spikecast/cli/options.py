@@ -73,10 +73,17 @@ class WeightOptions:
     ] = None
     mean: Annotated[
         str,
-        typer.Option(help="subtracted from pixels in 0..1: one number, or one per colour", callback=checks.mean),
+        typer.Option(
+            help="subtracted from pixels in 0..1: three numbers for colour images; one number makes images grey",
+            callback=checks.mean,
+        ),
     ] = ""
     std: Annotated[
-        str, typer.Option(help="pixels are divided by it: one number, or one per colour", callback=checks.std)
+        str,
+        typer.Option(
+            help="pixels are divided by it: three numbers for colour images; one number makes images grey",
+            callback=checks.std,
+        ),
     ] = ""
 
 

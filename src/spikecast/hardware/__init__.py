@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from spikecast.hardware import events
 from spikecast.hardware.circuit import Circuit
 from spikecast.hardware.events import Events, load_events, record_events, stream_events
-from spikecast.hardware.integer import IntegerNetwork, IntegerTrace, LayerWeights, SynapseWeights
+from spikecast.hardware.integer import IntegerNetwork, IntegerTrace, LayerMemory, LayerWeights, Memory, SynapseWeights
 from spikecast.hardware.nir import check_nir, export_nir, load_nir
 from spikecast.hardware.onnx_file import export_onnx
 from spikecast.hardware.twin.twin import Trace, Twin, twin
@@ -18,7 +18,9 @@ __all__ = [
     "Events",
     "IntegerNetwork",
     "IntegerTrace",
+    "LayerMemory",
     "LayerWeights",
+    "Memory",
     "Simulator",
     "SynapseWeights",
     "Trace",

@@ -30,7 +30,7 @@ def whole(network: SpikingNetwork) -> SpikingNetwork:
     """The network, if it is one graph from input to answer; hardware has no Python code between regions."""
     if not isinstance(network, SpikingNetwork):
         raise ModelError(
-            f"hardware takes a whole SpikingNetwork, not a {type(network).__name__}; give what convert made without "
+            f"this takes a whole SpikingNetwork and was given {type(network).__name__}; give what convert made without "
             "regions=, or one region: snn.networks[...]"
         )
     return network

@@ -18,6 +18,7 @@ from spikecast.graph.program import Program
 from spikecast.hardware.circuit.circuit import Circuit
 from spikecast.hardware.circuit.parts import Feed
 from spikecast.hardware.integer.fixed_point import FoldError, synapse
+from spikecast.hardware.integer.memory import LayerMemory, Memory
 from spikecast.hardware.integer.neuron import Division
 from spikecast.hardware.integer.receiver import LayerWeights, Receiver
 from spikecast.hardware.integer.run import Run
@@ -30,7 +31,10 @@ from spikecast.network.spiking import SpikingNetwork
 
 @dataclass(frozen=True)
 class Report:
-    """Bits each register needed, overflows (if they were let pass), and what the host computes, with the reason."""
+    """Bits each register needed, overflows (if they were let pass), and what the host computes, with the reason.
+
+    The bits are those of the inputs and steps run so far: other inputs, or more steps, may need more.
+    """
 
     used: dict[str, int]
     overflows: dict[str, int]
@@ -129,9 +133,32 @@ class IntegerNetwork:
             ...     if layer.synapses}
             {'linear read-out': torch.int64}
         """
+        return {name: receiver.weights(self.circuit) for name, receiver in self._by_name().items()}
+
+    def memory(self) -> Memory:
+        """What a chip stores for each layer: registers, weights, shifts, biases; `table()` prints it.
+
+        Example:
+            >>> hardware.IntegerNetwork(snn).memory().layers["linear read-out"].weights
+            360
+        """
+        layers = {name: self._stored(name, receiver) for name, receiver in self._by_name().items()}
+        return Memory(layers, self.bits, self.widths.bits)
+
+    def _by_name(self) -> dict[str, Receiver]:
         names = {layer.value: layer.name for layer in self.circuit.layers}
-        receivers = {names.get(value, f"{value} read-out"): r for value, r in self.receivers.items()}
-        return {name: receiver.weights(self.circuit) for name, receiver in receivers.items()}
+        return {names.get(value, f"{value} read-out"): receiver for value, receiver in self.receivers.items()}
+
+    def _stored(self, name: str, receiver: Receiver) -> LayerMemory:
+        plain = receiver.weights(self.circuit)
+        return LayerMemory(
+            neurons=self.circuit.form(receiver.feed.target).numel(),
+            registers=2 if receiver.is_neurons and self.network.neurons[name].is_rectifier else 1,
+            weights=sum(s.weight.numel() for s in plain.synapses),
+            shifts=sum(s.shift.numel() for s in plain.synapses),
+            biases=0 if plain.bias is None else plain.bias.numel(),
+            host=len(receiver.host),
+        )
 
     @torch.no_grad()
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:

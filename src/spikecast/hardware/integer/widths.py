@@ -59,8 +59,10 @@ class Widths:
         remedies = [f"membrane_bits={need}"] if need <= MAX_BITS else []
         if fewer >= 2 and not self.fixed & self.overflows.keys():
             remedies.append(f"fewer weight_bits (about {fewer})")
-        others = f" (and {count - 1} others fewer or as many)" if count > 1 else ""
+        if self.fixed & self.overflows.keys():
+            remedies.append("fewer num_levels at conversion")
+        others = f", {count - 1} more {'register' if count == 2 else 'registers'} over {self.bits}" if count > 1 else ""
         raise ConfigError(
-            f"{name} needs {need} bits{others} and membrane_bits={self.bits}; "
+            f"{name} needs {need} bits for these inputs{others}: membrane_bits={self.bits} is too few; "
             f"give {' or '.join([*remedies, 'overflow=' + repr('saturate')])}"
         )

@@ -64,7 +64,7 @@ def export_nir(
     nir = nir_package()
     built = Builder(network, _MAKERS[profile], normalised=profile != "extended").build()
     if built.host and not split and profile != "extended":
-        raise ModelError(_refusal(built, profile))
+        raise ModelError(_refusal(built, profile, "leave them to the host with split=True, "))
     if not built.neurons:
         raise ModelError(f"nothing of the network would spike: {_refusal(built, profile)}")
     metadata = _meaning(network, profile) | (extended.network_metadata(network, built) if profile == "extended" else {})
@@ -73,14 +73,14 @@ def export_nir(
     return NirExport(os.fspath(path), profile, len(graph.nodes), len(graph.edges), built.neurons, tuple(built.host))
 
 
-def _refusal(built: Built, profile: str) -> str:
+def _refusal(built: Built, profile: str, way_out: str = "") -> str:
     names: dict[str, list[str]] = {}
     for op in built.host:
         names.setdefault(op.reason, []).append(op.name)
     said = "; ".join(f"{', '.join(own)}: {reason}" for reason, own in names.items())
     return (
-        f"profile={profile!r} cannot say {len(built.host)} of the network's ops ({said}); change them, leave them to "
-        "the host with split=True, or take profile='extended'"
+        f"profile={profile!r} cannot say {len(built.host)} of the network's ops ({said}); change them, {way_out}"
+        "or take profile='extended'"
     )
 
 
