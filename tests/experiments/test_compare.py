@@ -190,7 +190,11 @@ def test_sweep_of_a_comparison(model, batches) -> None:
     found = sweep_of(comparison)
     assert len(found.points) == 4 * 3
     assert {p.name for p in found.points} == set(configs)
-    assert "beaten by none" in found.table()
+    assert f"of {len(found.points)} points (a setting after a step) are beaten by none" in found.table()
+    best = found.front[0]
+    assert (
+        f"{best.metric:.2%}" in found.table().splitlines()[1].split()
+    )  # what it was chosen by, beside what is reported
     _, evaluation = comparison.entries[found.points[-1].name]
     right = [note[0] for note in evaluation.scores.notes[-1]]
     assert found.points[-1].metric == sum(right[::2]) / 6  # chosen on every other of the twelve, reported on the rest

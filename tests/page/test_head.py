@@ -71,6 +71,15 @@ def test_the_headline_takes_the_cheapest_network_that_is_as_good(network, report
     assert headline(report(networks=networks), "full") == Headline(0, 2, holds=True)  # each costs have their own
 
 
+def test_of_networks_that_need_equal_energy_the_first_is_taken(network, report) -> None:
+    def spending(joules: float):
+        paid = {"ann": 2e-6, "snn": [joules, 2 * joules], "ratio": [joules / 2e-6, joules / 1e-6]}
+        return dataclasses.replace(network("one", 0.8, 0.5, less_ann=[IN, IN]), energy=dict.fromkeys(COSTS, paid))
+
+    assert headline(report(networks=[spending(1.01e-7), spending(1e-7)]), "paper").place == 0
+    assert headline(report(networks=[spending(1.05e-7), spending(1e-7)]), "paper").place == 1
+
+
 def test_the_headline_says_what_a_reader_wants(report, numbers) -> None:
     said = plain(lede(report()).partition("</p>")[0])
     assert said == (

@@ -71,6 +71,7 @@ def test_a_factory_needs_trust(tmp_path: Path) -> None:
         ("torchvision:resnet19", "did you mean resnet1"),
         ("keras:resnet", "give timm:NAME, torchvision:NAME"),
         ("resnet18", "give timm:NAME"),
+        ("net.pth", r"a file of weights goes with its model: FILE.py:FACTORY --weights net.pth$"),
     ],
 )
 def test_names_of_nothing(spec: str, message: str) -> None:

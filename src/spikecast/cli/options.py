@@ -154,7 +154,9 @@ class SettingOptions:
         ),
     ] = None
     burst: Annotated[int | None, typer.Option(help=f"{BURST}; {Config.burst} unless given")] = None
-    coding: Annotated[str | None, typer.Option(help="differential (unless given) or rate")] = None
+    coding: Annotated[
+        str | None, typer.Option(help="differential or rate; unless given differential, and both in a report")
+    ] = None
     thresholds: Annotated[str | None, typer.Option(help=f"{METHODS}; {Config.thresholds} unless given")] = None
     scale: Annotated[float | None, typer.Option(help="multiplies the thresholds")] = None
     energy_budget: Annotated[

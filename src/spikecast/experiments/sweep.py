@@ -119,12 +119,14 @@ class Sweep:
 
     def table(self) -> str:
         """The front."""
-        rows = [("setting", "T", "slots", self.metric, "energy over the ANN's")]
+        rows = [("setting", "T", "slots", "chosen by", self.metric, "energy over the ANN's")]
         for p in self.front:
-            rows.append((p.name, str(p.num_steps), str(p.slots), self.text(p), f"{p.energy:.1%}"))
+            by = f"{p.metric:.2%}" if self.how.unit else f"{p.metric:.4g}"
+            rows.append((p.name, str(p.num_steps), str(p.slots), by, self.text(p), f"{p.energy:.1%}"))
         left_out = "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
-        chosen = f"{len(self.front)} of {len(self.points)} settings are beaten by none on every other sample"
-        return f"{columns(rows)}\n{chosen}; {self.metric} is of the rest, with 95 % intervals{left_out}"
+        found = f"{len(self.front)} of {len(self.points)} points (a setting after a step) are beaten by none"
+        halves = f"chosen by {self.metric} on every other sample; {self.metric} of the rest, with 95 % intervals"
+        return f"{columns(rows)}\n{found}: {halves}{left_out}"
 
     def text(self, point: Point) -> str:
         """What is reported of a point, with its interval."""

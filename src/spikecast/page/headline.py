@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from spikecast.measure.intervals import Interval
 from spikecast.page.data import NetworkData, ReportData
 
+TIE = 1.02  # energies as near as this are equal: at step 1 codings differ by what their thresholds happen to be
 WHOLE = Interval(-1.0, 1.0)  # of the difference of two shares of one sample: any difference
 
 
@@ -39,12 +40,16 @@ def from_step(network: NetworkData) -> int | None:
 
 
 def headline(report: ReportData, costs: str) -> Headline:
-    """The network that is as good as the ANN at the least energy under these costs; where none is, the nearest step."""
+    """The network that is as good as the ANN at the least energy under these costs; where none is, the nearest step.
+
+    Of networks that need equal energy it is the first of the report.
+    """
     spent = [network.energy[costs]["snn"] for network in report.networks]
     steps = [from_step(network) for network in report.networks]
     good = [(spent[i][step - 1], i, step) for i, step in enumerate(steps) if step is not None]
     if good:
-        _, place, step = min(good)
+        least = min(good)[0]
+        _, place, step = next(found for found in good if found[0] <= TIE * least)
         return Headline(place, step, holds=True)
     ann = report.ann[report.metric]
     distances = [

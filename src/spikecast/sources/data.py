@@ -119,7 +119,8 @@ def check_data(spec: str) -> None:
     if kind not in SOURCES or not place:
         raise ConfigError(
             f"data {spec!r}: give KIND:DIR with KIND one of {', '.join(SOURCES)}, or one of "
-            f"{', '.join(f'demo:{name}' for name in DEMO)}, or FILE.py:FUNCTION"
+            f"{', '.join(f'demo:{name}' for name in DEMO)}, or FILE.py:FUNCTION for data of your own: "
+            "a function that yields batches (input, target)"
         )
     folder = Path(place).expanduser()
     if not folder.is_dir():

@@ -92,13 +92,19 @@ def open_model(
     else:
         raise ConfigError(
             f"model {spec!r}: give timm:NAME, torchvision:NAME, hf:NAME_OR_DIR, onnx:FILE, demo:NAME, "
-            "FILE.py:FACTORY or FILE.pt2"
+            f"FILE.py:FACTORY or FILE.pt2{_weights_alone(spec)}"
         )
     if weights is not None:
         load_weights(found.model, Path(weights))
         found = dataclasses.replace(found, is_random=False)
     found.model.eval()
     return found
+
+
+def _weights_alone(spec: str) -> str:
+    """What to do with a file that holds weights and no model."""
+    is_weights = Path(spec).suffix in (".pt", ".pth", ".bin", ".safetensors")
+    return f"; a file of weights goes with its model: FILE.py:FACTORY --weights {spec}" if is_weights else ""
 
 
 def _of_demo(name: str, options: dict[str, Any]) -> Loaded:
