@@ -291,7 +291,7 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
     snn = converted(LeNet(), images(), PLAIN)
     with pytest.raises(ConfigError, match="profile='best' must be one of"):
         export_nir(snn, tmp_path / "net.nir", "best")  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="a LeNet"):
+    with pytest.raises(ModelError, match="was given LeNet"):
         export_nir(LeNet(), tmp_path / "net.nir")  # type: ignore[arg-type]
     with pytest.raises(ArtifactError, match="is a folder"):
         export_nir(snn, tmp_path)
