@@ -209,7 +209,6 @@ def open_job(
             calibrating = opened(split="train", limit=count)
         except DataError:  # there is no training split
             calibrating = opened(split="val", limit=count)
-            common.note(f"{options.data} has no training split: thresholds come from images that are measured too")
     common.note(f"{options.model}, {options.data}: {_size_text(batches, source)}")
     said = {**_said(source, options), "time_axis": time_axis}
     return Job(source, batches, calibrating, said, source.task if given is None else given, time_axis)
