@@ -192,7 +192,7 @@ def test_views(events, tmp_path) -> None:
 
 
 def test_only_networks_are_recorded() -> None:
-    with pytest.raises(ModelError, match="whole SpikingNetwork, not a Linear"):
+    with pytest.raises(ModelError, match="whole SpikingNetwork and was given Linear"):
         record_events(cast(Any, nn.Linear(2, 2)), torch.ones(1, 2))
 
 
