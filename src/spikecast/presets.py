@@ -73,6 +73,7 @@ def preset(
     """
     if name not in PRESETS:
         raise ConfigError(f"no preset is called {name!r}; there are {described()}")
+    Config(num_levels=num_levels)  # which says what is wrong with the number
     _, settings, without_rectifiers, by_levels = PRESETS[name]
     given = {"num_levels": num_levels, **by_levels(num_levels), **settings}
     if not rectifiers:

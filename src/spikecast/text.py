@@ -50,3 +50,8 @@ def comma_separated(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
+
+
+def op_word(target: str) -> str:
+    """An op as people call it: conv2d for aten.conv2d.default."""
+    return target.removeprefix("aten.").rsplit(".", 1)[0]

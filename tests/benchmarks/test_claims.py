@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.claims import SENTENCE, UNTOLD, WORSE, listed
 from benchmarks.fronts import config_of, main
-from benchmarks.measured import ENDING, RECORDS, points, write_record
+from benchmarks.measured import ENDING, RECORDS, points, read_record, write_record
 from benchmarks.real import NETWORKS, Real
 from benchmarks.results import summary
 from spikecast.costs import COSTS
@@ -181,3 +181,18 @@ def test_a_record_keeps_what_is_counted(tmp_path) -> None:
     (first, _), _ = points(tmp_path / "Stories")
     assert (first.notes, first.nats) == (notes[0], None)
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_energies_of_two_parts_of_the_samples() -> None:
+    """What docs/measure.md says of how much energy varies, on the records."""
+    worst = dict.fromkeys(NETWORKS, 0.0)
+    for name in NETWORKS:
+        for path in sorted((RECORDS / name).glob(f"dcgs*{ENDING}")):
+            record = read_record(path)
+            first, second = record.get("energy on the first half", []), record["energy"]["paper"]
+            worst[name] = max([worst[name], *(abs(a / b - 1) for a, b in zip(first, second, strict=False))])
+    espnet = worst.pop("ESPNet")
+    said = " ".join((ROOT / "docs/measure.md").read_text().split())
+    assert min(worst.values()) > 0  # all have such a record
+    assert f"by at most {100 * max(worst.values()):.1f} %" in said
+    assert f"ESPNet's (32 images) by {100 * espnet:.1f} %" in said

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import spikecast
+from spikecast import presets
 from spikecast.cli.job import open_job
 from spikecast.cli.options import JobOptions, MachineOptions
 from spikecast.config import Config
@@ -76,6 +78,57 @@ def test_compare_and_sweep(home: Path, cli) -> None:
     assert within["point"]["num_steps"] <= 2
     assert within["point"]["slots"] <= 3
     assert len(within["rivals"]) <= within["others"]
+
+
+def test_presets_of_other_commands(home: Path, cli) -> None:
+    """A preset is where the settings start; what else is given changes it."""
+    done = cli("eval", *IMAGES, *COMMON, "--preset", "ecmt", "--levels", "3", "-T", "2", "--json")
+    assert done.code == 0, done.err
+    compared = cli("compare", *IMAGES, *COMMON, "--presets", "ecmt@2,ours@1", "--levels", "3", "--json")
+    assert compared.code == 0, compared.err
+    entries = json.loads(compared.out)["entries"]
+    found, wanted = json.loads(done.out), entries["ecmt@2 n=3"]
+    assert [found[name] for name in ("steps", "energy")] == [wanted[name] for name in ("steps", "energy")]
+    assert len(entries["ours@1 n=3"]["steps"]["top1"]) == 1
+    done = cli("convert", *IMAGES, *COMMON, "--preset", "dcgs", "--burst", "2", "--out", "dcgs.spikecast")
+    assert done.code == 0, done.err
+    config = spikecast.load(home / "dcgs.spikecast").config
+    assert config == dataclasses.replace(presets.preset("dcgs"), burst=2)
+    complaint = cli("eval", "dcgs.spikecast", *IMAGES[1:], "--preset", "ours").complaint
+    assert "dcgs.spikecast has its own settings (--preset); leave them out" in complaint
+    assert "no preset is called 'best'" in cli("bench", "nowhere.py:net", "--preset", "best").complaint
+
+
+def test_presets_without_rectifiers(cli, home: Path) -> None:
+    """The thresholds of such a network cannot be iterated; the preset has others for it."""
+    layers = "nn.Flatten(), nn.Linear(768, 8), nn.GELU(), nn.Linear(8, 3)"
+    (home / "smooth.py").write_text(f"from torch import nn\ndef net():\n    return nn.Sequential({layers})\n")
+    words = ("convert", "smooth.py:net", *IMAGES[1:], *COMMON, "--preset", "dcgs", "--out", "smooth.spikecast")
+    done = cli(*words)
+    assert done.code == 0, done.err
+    assert spikecast.load(home / "smooth.spikecast").config == presets.preset("dcgs", rectifiers=False)
+
+
+def test_where_thresholds_come_from_is_said(home: Path, cli) -> None:
+    words = ("eval", "net.py:net", *COMMON, "--data")
+    assert "; thresholds from 12 of these\n" in cli(*words, "imagefolder:images").err
+    few = cli(*words, "imagefolder:images", "--limit", "6", "--calibrate", "5").err
+    assert "; thresholds from 5, 3 of which are measured too\n" in few
+    for split, numbers in (("train", range(4)), ("val", range(2))):
+        for name in ("ant", "bee", "cat"):
+            (home / "split" / split / name).mkdir(parents=True)
+            for i in numbers:
+                shutil.copy(home / "images" / name / f"{i}.png", home / "split" / split / name)
+    assert "; thresholds from 12 others\n" in cli(*words, "imagefolder:split").err
+    digits = cli("eval", "demo:cnn", "--data", "demo:digits", "--limit", "8", "--calibrate", "8").err
+    assert "; thresholds from 8 others\n" in digits
+
+
+def test_a_report_of_one_step_has_one_coding(cli) -> None:
+    words = ("report", *IMAGES, *COMMON, "--limit", "4", "--out", "r.html", "--json")
+    assert json.loads(cli(*words).out).keys() - {"out", "ann"} == {"differential"}
+    assert json.loads(cli(*words, "-T", "2").out).keys() - {"out", "ann"} == {"differential", "rate"}
+    assert json.loads(cli(*words, "-T", "2", "--preset", "ecmt").out).keys() - {"out", "ann"} == {"rate"}
 
 
 def test_sweep_of_goals(cli) -> None:

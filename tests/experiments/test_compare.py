@@ -182,6 +182,20 @@ def test_comparison_shows_slots_of_bursts(model, batches) -> None:
     assert [(p.num_steps, p.slots) for p in sweep_of(found).points] == [(1, 3), (2, 6), (1, 8)]
 
 
+def test_presets_with_steps_of_their_own() -> None:
+    configs = preset_configs(("dcgs@4", "ours@1", "ecmt"), rectifiers=True, levels=(3, 8), num_steps=6)
+    assert {name: config.num_steps for name, config in configs.items()} == {
+        "dcgs@4 n=3": 4, "dcgs@4 n=8": 4, "ours@1 n=3": 1, "ours@1 n=8": 1, "ecmt n=3": 6, "ecmt n=8": 6,
+    }  # fmt: skip
+    for wrong in ("dcgs@", "dcgs@two", "dcgs@-1"):
+        with pytest.raises(ConfigError, match=f"preset '{wrong}': after @ comes a number of steps, as in dcgs@4"):
+            preset_configs((wrong,), rectifiers=True)
+    with pytest.raises(ConfigError, match="num_steps=0"):
+        preset_configs(("dcgs@0",), rectifiers=True)
+    with pytest.raises(ConfigError, match="num_levels=-5000"):
+        preset("hmt", num_levels=-5000)
+
+
 def test_sweep_of_a_comparison(model, batches) -> None:
     configs = grid(
         Config(num_steps=3, thresholds="quantile"), {"num_levels": (1, 6), "coding": ("rate", "differential")}
@@ -192,16 +206,18 @@ def test_sweep_of_a_comparison(model, batches) -> None:
     assert {p.name for p in found.points} == set(configs)
     assert f"of {len(found.points)} points (a setting after a step) are beaten by none" in found.table()
     best = found.front[0]
-    assert (
-        f"{best.metric:.2%}" in found.table().splitlines()[1].split()
-    )  # what it was chosen by, beside what is reported
+    assert f"{best.chosen_by:.2%}" in found.table().splitlines()[1].split()  # beside what is reported
     _, evaluation = comparison.entries[found.points[-1].name]
     right = [note[0] for note in evaluation.scores.notes[-1]]
-    assert found.points[-1].metric == sum(right[::2]) / 6  # chosen on every other of the twelve, reported on the rest
+    assert found.points[-1].chosen_by == sum(right[::2]) / 6  # on every other of the twelve, reported on the rest
     assert found.points[-1].reported == sum(right[1::2]) / 6
     assert found.points[-1].interval == share(sum(right[1::2]), 6)
     assert all(f"{p.name}  " in found.table() for p in found.front)  # whole, however long
     assert sum(p["front"] for p in found.to_json()["points"]) == len(found.front)
+    assert [(row["num_levels"], row["coding"]) for row in found.rows[::3]] == [
+        (n, coding) for n in (1, 6) for coding in ("rate", "differential")
+    ]
+    assert all("thresholds" not in row for row in found.rows)  # the same in all
     with pytest.raises(ConfigError, match="compare with costs"):
         sweep_of(compare(model, lambda: batches, lambda: batches, configs, costs=None))
 

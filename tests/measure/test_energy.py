@@ -93,6 +93,15 @@ def test_table_and_json(snn, x) -> None:
     assert sum(sum(row["joules"]) for row in data["rows"]) == pytest.approx(found.snn[-1])
 
 
+def test_ops_are_called_by_what_they_are(x) -> None:
+    """A convolution that has taken in a BatchNorm is a convolution."""
+    model = nn.Sequential(nn.Conv2d(x.shape[1], 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))
+    model(x)
+    found = energy(spikecast.convert(model.eval(), [x]), [x])
+    rows = [line.split() for line in found.table(ops=True).split("\n\n")[1].splitlines()[1:]]
+    assert sorted((where, op) for where, op, *_ in rows) == [("0", "conv2d"), ("4", "linear")]
+
+
 def test_mistakes(snn, x) -> None:
     with pytest.raises(ConfigError, match="'cheap' is not one of paper, honest, full"):
         energy(snn, [x], "cheap")

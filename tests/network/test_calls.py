@@ -68,6 +68,14 @@ def test_other_arguments_are_other_calls(snn: SpikingNetwork, tmp_path: Path) ->
     assert not torch.equal(snn(A, B, scale=2.0), snn(A, B))
 
 
+def test_a_dict_in_place_of_arguments(snn: SpikingNetwork) -> None:
+    with pytest.raises(DataError, match=r"give them by name: snn.run\(\*\*batch\)"):
+        snn.run({"a": A, "b": B})
+    assert torch.equal(snn(**{"a": A, "b": B}), snn(A, B))
+    with pytest.raises(DataError, match="captured for other arguments"):
+        snn.run({"a": A, "z": B})
+
+
 def test_by_name_only(tmp_path: Path) -> None:
     """c lies between: whoever calls by place would not mean scale."""
     snn = spikecast.convert(Pair().eval(), [{"a": A, "b": B, "scale": 2.0}], QUICK)

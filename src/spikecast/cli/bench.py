@@ -17,6 +17,7 @@ from spikecast.cli.options import BatchSize, MachineOptions, ModelOptions, Outpu
 from spikecast.cli.source import open_source
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError
+from spikecast.experiments.compare import has_rectifiers
 from spikecast.progress import progress
 from spikecast.sources import samples
 from spikecast.text import columns
@@ -51,7 +52,7 @@ def command(
     batch_size = samples(batch)  # a model that has an example is given that
     network = source.network
     if network is None:
-        config = settings.config(machine.seed)
+        config = settings.config(machine.seed, lambda: has_rectifiers(source.model, [batch]))
         if "thresholds" not in settings.given and not config.has_goal:
             config = dataclasses.replace(config, thresholds="quantile")  # found at once, and a step takes as long
         network = convert(source.model, [batch], config)

@@ -25,7 +25,12 @@ VERDICTS = (
 @grouped
 def command(
     given: MeasuredOptions,
-    presets: Annotated[str, typer.Option(help=f"{described()}; with commas between")] = "dcgs,ecmt,ours",
+    presets: Annotated[
+        str,
+        typer.Option(
+            help=f"{described()}; with commas between. dcgs@4 is dcgs made for 4 steps, whatever --steps says"
+        ),
+    ] = "dcgs,ecmt,ours",
     levels: LevelList = "4,8",
     steps: Steps = CURVE,
 ) -> None:
@@ -34,6 +39,7 @@ def command(
     \b
     spikecast compare demo:cnn --data demo:digits --plot methods.svg --csv methods.csv
     spikecast compare torchvision:vgg16_bn --pretrained --data imagenet:/data/imagenet --presets dcgs,snm,ours
+    spikecast compare demo:cnn --data demo:digits --presets dcgs@4,ours@1 --levels 8
     """
     names, numbers = common.some_names(presets, "presets"), common.numbers(levels, "levels")
     # A wrong name or number is said before anything is read.

@@ -33,10 +33,9 @@ def command(
     spikecast convert torchvision:resnet18 --weights resnet18.pt --data imagefolder:images --out resnet18.spikecast
     spikecast convert mine.py:net --trust --size 32 --mean 0.5 --std 0.25 --data imagefolder:images --out mine.spikecast
     """
-    config = settings.config(given.seed)
     job = open_job(given)
     job.source.refuse_saved()
-    network = job.network(config, strict=strict)
+    network = job.network(job.config(settings, given.seed), strict=strict)
     common.skipped(job.calibrating)
     save(network, out)
     report = network.report

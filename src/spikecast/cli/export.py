@@ -128,8 +128,8 @@ def _opened(given: MaybeJobOptions, settings: SettingOptions) -> tuple[SpikingNe
     source = open_source(given, given)
     if source.network is None:
         raise ConfigError(f"{given.model} is not converted yet; give --data for its thresholds, or a FILE.spikecast")
-    if settings.given:
-        raise ConfigError(f"{given.model} has its own {', '.join(settings.given)}; leave them out")
+    if settings.names:
+        raise ConfigError(f"{given.model} has its own {', '.join(settings.names)}; leave them out")
     return whole(source.network, given.model), source, None
 
 

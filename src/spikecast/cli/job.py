@@ -82,8 +82,8 @@ class Job:
         """The settings; those of a saved network are fixed but for the number of steps."""
         saved = self.source.network
         if saved is None:
-            return settings.config(seed)
-        fixed = [name for name in settings.given if name != "num_steps"]
+            return settings.config(seed, self.has_rectifiers)
+        fixed = [name for name in settings.names if name != "num_steps"]
         if fixed:
             raise ConfigError(
                 f"{self.source.spec} has its own {', '.join(fixed)}; leave them out, or convert the model again"
@@ -209,7 +209,9 @@ def open_job(
             calibrating = opened(split="train", limit=count)
         except DataError:  # there is no training split
             calibrating = opened(split="val", limit=count)
-    common.note(f"{options.model}, {options.data}: {_size_text(batches, source)}")
+    common.note(
+        f"{options.model}, {options.data}: {_size_text(batches, source)}{_overlap(calibrating, batches, source)}"
+    )
     said = {**_said(source, options), "time_axis": time_axis}
     return Job(source, batches, calibrating, said, source.task if given is None else given, time_axis)
 
@@ -235,6 +237,16 @@ def _size_text(batches: Iterable[Any], source: Source) -> str:
     if not isinstance(batches, Data):
         return "batches of its own"
     return f"{len(batches)} images; {source.preparation}" if source.takes_images else f"{len(batches)} samples"
+
+
+def _overlap(calibrating: Iterable[Any], batches: Iterable[Any], source: Source) -> str:
+    """Whether thresholds come from other images than those measured, where that can be told."""
+    if source.network is not None or not isinstance(calibrating, Data) or not isinstance(batches, Data):
+        return ""
+    total, measured = len(calibrating), calibrating.shared_with(batches)
+    if 0 < measured < total:
+        return f"; thresholds from {total}, {measured} of which are measured too"
+    return f"; thresholds from {total} {'of these' if measured else 'others'}"
 
 
 def _said(source: Source, options: JobOptions) -> dict[str, Any]:

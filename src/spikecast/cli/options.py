@@ -21,6 +21,7 @@ from spikecast.config import Config, Method
 from spikecast.costs import costs_named
 from spikecast.errors import ConfigError, first_line
 from spikecast.measure.tasks import TASKS
+from spikecast.presets import PRESETS, described, preset
 
 Steps = Annotated[int, typer.Option("--steps", "-T", help="time-steps")]
 DataSpec = Annotated[
@@ -140,8 +141,11 @@ class DataOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingOptions:
-    """How a model is converted. What is not given is Config's default, or what a saved network has."""
+    """How a model is converted. What is not given is as the preset has it, Config's default, or a saved network's."""
 
+    preset: Annotated[
+        str | None, typer.Option(help=f"start from a method: {described()}; the other options change it")
+    ] = None
     steps: Annotated[int | None, typer.Option("--steps", "-T", help=f"time-steps; {Config.num_steps} unless given")] = (
         None
     )
@@ -155,7 +159,8 @@ class SettingOptions:
     ] = None
     burst: Annotated[int | None, typer.Option(help=f"{BURST}; {Config.burst} unless given")] = None
     coding: Annotated[
-        str | None, typer.Option(help="differential or rate; unless given differential, and both in a report")
+        str | None,
+        typer.Option(help="differential or rate; unless given differential, and both in a report of several steps"),
     ] = None
     thresholds: Annotated[str | None, typer.Option(help=f"{METHODS}; {Config.thresholds} unless given")] = None
     scale: Annotated[float | None, typer.Option(help="multiplies the thresholds")] = None
@@ -188,8 +193,21 @@ class SettingOptions:
         given = {name: value for option, name in SETTINGS.items() if (value := getattr(self, option)) is not None}
         return given | dict(map(_setting, self.others or ()))
 
-    def config(self, seed: int = 0) -> Config:
-        return Config(**{"seed": seed, **self.given})
+    @property
+    def names(self) -> list[str]:
+        """The names of what was given."""
+        return [*self.given, *([] if self.preset is None else ["settings (--preset)"])]
+
+    def config(self, seed: int = 0, has_rectifiers: Callable[[], bool] = lambda: True) -> Config:
+        """All settings; the network is looked at where those of a preset depend on its rectifying neurons."""
+        given = {"seed": seed, **self.given}
+        if self.preset is None:
+            return Config(**given)
+        levels = Config.num_levels if self.levels is None else self.levels
+        start = preset(self.preset, num_levels=levels)
+        if PRESETS[self.preset].without_rectifiers and not has_rectifiers():
+            start = preset(self.preset, num_levels=levels, rectifiers=False)
+        return dataclasses.replace(start, **given)
 
 
 @dataclass(frozen=True, kw_only=True)

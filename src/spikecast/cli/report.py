@@ -41,7 +41,9 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Write one self-contained page about MODEL: curves, layers, spikes, disagreements. Without --coding, for both.
+    """Write one self-contained page about MODEL: curves, layers, spikes, disagreements.
+
+    Of several steps it shows both codings side by side, unless --coding or --preset is given.
 
     \b
     spikecast report demo:cnn --data demo:digits --out digits.html
@@ -49,7 +51,9 @@ def command(
     """
     job = open_job(given)
     config = job.config(settings, given.seed)
-    names = [config.coding] if job.source.network is not None or settings.coding is not None else CODINGS
+    # At the first step rate and differential coding are the same.
+    chosen = job.source.network is not None or settings.coding is not None or settings.preset is not None
+    names = [config.coding] if chosen or config.num_steps == 1 else CODINGS
     networks = {name: job.network(dataclasses.replace(config, coding=name)) for name in names}
     page = built(job, networks, title=printable(given.model))
     common.skipped(job.batches)

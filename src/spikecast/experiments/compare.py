@@ -175,9 +175,17 @@ def preset_configs(
     levels: Sequence[int] = (Config.num_levels,),
     num_steps: int | None = None,
 ) -> dict[str, Config]:
-    """The presets by name, for each number of levels where a preset leaves it open; see `has_rectifiers`."""
-    made = partial(preset, num_steps=num_steps, rectifiers=rectifiers)
-    configs = [(name, made(name, num_levels=n)) for name in names for n in levels]
+    """The presets by name, for each number of levels where a preset leaves it open; see `has_rectifiers`.
+
+    A name may have steps of its own: "ours@1".
+    """
+    made = partial(preset, rectifiers=rectifiers)
+    configs = []
+    for name in names:
+        method, at, steps = name.partition("@")
+        if at and not steps.isdecimal():
+            raise ConfigError(f"preset {name!r}: after @ comes a number of steps, as in {method}@4")
+        configs += [(name, made(method, num_levels=n, num_steps=int(steps) if at else num_steps)) for n in levels]
     return {f"{name} n={config.num_levels}": config for name, config in configs}
 
 

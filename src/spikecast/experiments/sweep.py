@@ -29,21 +29,21 @@ from spikecast.text import columns
 class Point:
     """One setting after some steps: the metric, the energy over the ANN's, and the pulse slots it takes.
 
-    metric    of the samples on which settings are chosen
-    reported  of the others, with its 95 % interval
+    chosen_by  the metric on the samples that settings are chosen on
+    reported   the metric on the others, with its 95 % interval
     """
 
     name: str
     num_steps: int
     slots: int
-    metric: float
+    chosen_by: float
     energy: float
     reported: float
     interval: Interval
 
     def beats(self, other: Point, sign: int = 1) -> bool:
         """At least as good in everything, and better in something; the sign is -1 where less of a metric is better."""
-        mine, theirs = ((-sign * p.metric, p.energy, p.num_steps, p.slots) for p in (self, other))
+        mine, theirs = ((-sign * p.chosen_by, p.energy, p.num_steps, p.slots) for p in (self, other))
         return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
@@ -73,6 +73,7 @@ class Sweep:
     unmet   why a goal has none
     how     the metric is read
     scores  of each setting by name, on the samples that are reported
+    varied  of each setting by name, what is not the same in all
     """
 
     metric: str
@@ -80,6 +81,7 @@ class Sweep:
     unmet: dict[str, str] = field(default_factory=dict)
     how: Metric = field(default_factory=Metric)
     scores: dict[str, Scores] = field(default_factory=dict)
+    varied: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def sign(self) -> int:
@@ -107,7 +109,7 @@ class Sweep:
                 f"no setting stays within the budget; the least energy is {least.energy:.1%} of the ANN's "
                 f"({least.name}, T = {least.num_steps})"
             )
-        taken = min(fits, key=lambda p: (-self.sign * p.metric, p.energy, p.slots))
+        taken = min(fits, key=lambda p: (-self.sign * p.chosen_by, p.energy, p.slots))
         others = [p for p in fits if p is not taken]
         return Choice(taken, len(others), [p for p in others if not self.is_better(taken, p)])
 
@@ -121,7 +123,7 @@ class Sweep:
         """The front."""
         rows = [("setting", "T", "slots", "chosen by", self.metric, "energy over the ANN's")]
         for p in self.front:
-            by = f"{p.metric:.2%}" if self.how.unit else f"{p.metric:.4g}"
+            by = f"{p.chosen_by:.2%}" if self.how.unit else f"{p.chosen_by:.4g}"
             rows.append((p.name, str(p.num_steps), str(p.slots), by, self.text(p), f"{p.energy:.1%}"))
         left_out = "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
         found = f"{len(self.front)} of {len(self.points)} points (a setting after a step) are beaten by none"
@@ -143,7 +145,8 @@ class Sweep:
         for p in self.points:
             fields = dataclasses.asdict(p)
             low, high = fields.pop("interval")
-            found.append({**fields, "reported_low": low, "reported_high": high, "front": p in front})
+            own = self.varied.get(p.name, {})
+            found.append({**fields, "reported_low": low, "reported_high": high, "front": p in front, **own})
         return found
 
     def write_plot(self, path: str | os.PathLike[str]) -> Path:
@@ -215,4 +218,12 @@ def sweep_of(comparison: Comparison) -> Sweep:
         within = second.intervals()[comparison.metric]
         figures = zip(evaluation.slots, chosen, ratio, reported, within, strict=True)
         points += [Point(name, t, *figure) for t, figure in enumerate(figures, 1)]
-    return Sweep(comparison.metric, points, comparison.unmet, how, scores)
+    return Sweep(comparison.metric, points, comparison.unmet, how, scores, _varied(comparison))
+
+
+def _varied(comparison: Comparison) -> dict[str, dict[str, Any]]:
+    """Of each entry by name, the settings that are not the same in all; a point says its steps itself."""
+    settings = {name: config.to_json() for name, (config, _) in comparison.entries.items()}
+    every = list(settings.values())
+    varied = [key for key in every[0] if key != "num_steps" and any(own[key] != every[0][key] for own in every)]
+    return {name: {key: own[key] for key in varied} for name, own in settings.items()}

@@ -16,7 +16,7 @@ from spikecast.costs import Costs, costs_named
 from spikecast.measure.run import bound_calls
 from spikecast.network.base import Network
 from spikecast.network.counting.tally import Tally
-from spikecast.text import columns, si
+from spikecast.text import columns, op_word, si
 
 NOT_COUNTED = "not counted"  # in place of a figure that would leave out products
 
@@ -168,7 +168,8 @@ class Energy:
             joules, macs = sum(row["joules"]), row["macs"]
             if joules or macs != 0:
                 number = NOT_COUNTED if macs is None else si(macs / self.tally.samples) if macs else ""
-                rows.append((row["scope"], row["op"], number, si(joules, "J"), f"{joules / total:.1%}"))
+                op = "neurons" if row["firing_rate"] is not None else op_word(row["target"])
+                rows.append((row["scope"], op, number, si(joules, "J"), f"{joules / total:.1%}"))
         return columns(rows)
 
 

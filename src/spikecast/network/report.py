@@ -12,7 +12,7 @@ from spikecast.graph.program import GETITEM, NEURON, Node, Program
 from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan
 from spikecast.network.prices import spike_prices
-from spikecast.text import columns, si
+from spikecast.text import columns, op_word, si
 
 _STATUS = {
     Role.SHAPE: ("shape", "moves or averages"),
@@ -107,8 +107,10 @@ class Report:
     def brief(self, most: int = 4) -> str:
         """The summary, ops with products that no spikes feed, unknown ops, and notes; so many lines of each at most."""
         analog = [row for row in self.rows if row.macs and row.status == "analog"]
-        said = [f"not fed by spikes: {_op(row)} in {row.scope or 'the model'} ({row.why})" for row in analog]
-        unknown = [f"unknown, so a graded unit: {_op(row)} in {row.scope or 'the model'}" for row in self.unknown]
+        said = [f"not fed by spikes: {op_word(row.target)} in {row.scope or 'the model'} ({row.why})" for row in analog]
+        unknown = [
+            f"unknown, so a graded unit: {op_word(row.target)} in {row.scope or 'the model'}" for row in self.unknown
+        ]
         shown = [line for lines in (said, unknown, self.notes) for line in _few(list(lines), most)]
         return "\n".join([self.summary(), *shown])
 
@@ -116,7 +118,7 @@ class Report:
         rows = [("op", "where", "becomes", "MACs", "why", "site")]
         for row in self.rows:
             size = "not counted" if row.macs is None else f"{row.macs / 1e6:.2f} M" if row.macs else ""
-            rows.append((_op(row), row.scope, row.status, size, row.why, row.site or ""))
+            rows.append((op_word(row.target), row.scope, row.status, size, row.why, row.site or ""))
         prices = [("site", "a spike costs"), *((site, si(p * 1e-12, "J")) for site, p in self.prices.items())]
         sites = [columns(prices), ""] if self.prices else []
         return "\n".join([columns(rows), "", *sites, self.summary(), *self.notes])
@@ -174,11 +176,6 @@ def _status(node: Node, role: Role | None, plan: Plan, site: str | None) -> tupl
     if node.name in plan.moved:
         return "spiking", "rectifying neuron, behind the pool"
     return ("spiking", "rectifying neuron") if site else ("analog", "analog (override)")
-
-
-def _op(row: Row) -> str:
-    """The op as people call it: conv2d."""
-    return row.target.removeprefix("aten.").rsplit(".", 1)[0]
 
 
 def _few(lines: list[str], most: int) -> list[str]:

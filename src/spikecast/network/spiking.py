@@ -220,6 +220,8 @@ class SpikingNetwork(Network):
         with computing():
             self.check(call_leaves(args, kwargs)[0])
             found = self._fitting(args, kwargs)
+        if isinstance(found, str) and len(args) == 1 and not kwargs and self._names_arguments(args[0]):
+            raise DataError("a dict was given where arguments were meant; give them by name: snn.run(**batch)")
         if isinstance(found, str) and self._recapture and not is_exporting():
             with capturing():  # and look again: another thread may have captured it meanwhile
                 found = self._fitting(args, kwargs)
@@ -231,6 +233,10 @@ class SpikingNetwork(Network):
                 "or convert the model again with a batch of this form"
             )
         return found
+
+    def _names_arguments(self, value: Any) -> bool:
+        """Whether a value is a dict of arguments by the names that the model has for them."""
+        return isinstance(value, Mapping) and bool(value) and value.keys() <= set(self.plans[0].program.parameters)
 
     def _fitting(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Plan, list[Tensor]] | str:
         """The plan that can take a call; why the first cannot, where none can."""

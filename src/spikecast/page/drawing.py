@@ -9,6 +9,7 @@ from spikecast.graph.roles import Role
 from spikecast.network.plan import Plan
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.page.data import GraphNode
+from spikecast.text import op_word
 
 MOST_ROWS = 3000
 
@@ -20,11 +21,6 @@ _KINDS = {
     Role.NONLINEAR: ("graded", "nonlinear unit"),
     Role.RECTIFIER: ("analog", "analog rectifier"),
 }
-
-
-def short(target: str) -> str:
-    """conv2d for aten.conv2d.default."""
-    return target.removeprefix("aten.").split(".")[0] if target.startswith("aten.") else target
 
 
 def kind_of(node: Node, role: Role | None, network: SpikingNetwork) -> tuple[str, str]:
@@ -54,7 +50,7 @@ def drawing(network: SpikingNetwork) -> list[GraphNode]:
     words = [(i.name, "input", "", "analog", "the network's input") for i in program.inputs]
     for node, role in drawn:
         is_neuron = node.target == NEURON
-        name, op = (node.kwargs["site"], "neurons") if is_neuron else (node.name, short(node.target))
+        name, op = (node.kwargs["site"], "neurons") if is_neuron else (node.name, op_word(node.target))
         words.append((name, op, node.scope, *kind_of(node, role, network)))
     words.append(("output", "output", "", "shape", "the answer"))
     inputs: list[list[int]] = [[] for _ in program.inputs]

@@ -8,8 +8,9 @@ from spikecast.measure.agreement import Agreement
 from spikecast.measure.figures import Energy
 from spikecast.network.base import Network
 from spikecast.page.data import Layer
-from spikecast.page.drawing import kind_of, short
+from spikecast.page.drawing import kind_of
 from spikecast.page.traces import rounded
+from spikecast.text import op_word
 
 
 def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[Layer]:
@@ -34,7 +35,7 @@ def layers(snn: Network, energy: Energy, agreement: Agreement | None) -> list[La
                 Layer(
                     node=site or key,
                     name=site or node.scope or node.name,
-                    op="neurons" if site else short(node.target),
+                    op="neurons" if site else op_word(node.target),
                     scope=node.scope,
                     kind=kind,
                     role=role,

@@ -50,8 +50,12 @@ def _described(part: Any) -> Any:
     if isinstance(part, Path):
         return [str(part), part.stat().st_size if part.is_file() else None]
     if isinstance(part, Tensor):
-        return hashlib.sha256(part.contiguous().numpy().tobytes()).hexdigest()
+        return _identity(part)
     return {key: _described(value) for key, value in part.items()} if isinstance(part, dict) else part
+
+
+def _identity(image: Path | Tensor) -> Path | str:
+    return image if isinstance(image, Path) else hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest()
 
 
 @dataclass
@@ -79,6 +83,11 @@ class Data:
         for item in self.items:
             found.update(json.dumps([_described(item.image), _described(item.target)]).encode())
         return found.hexdigest()
+
+    def shared_with(self, other: Data) -> int:
+        """How many of these images the other data has too: files by name, others by their pixels."""
+        theirs = {_identity(item.image) for item in other.items}
+        return sum(_identity(item.image) in theirs for item in self.items)
 
     def __iter__(self) -> Iterator[Any]:
         self.skipped.clear()
