@@ -284,6 +284,23 @@ def test_a_network_by_region_needs_its_model(cli, home: Path) -> None:
     assert len(json.loads(done.out)["agreement"]) == 2
 
 
+@pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 16)])
+def test_a_network_saved_in_python_takes_images_of_its_size(cli, home: Path, channels: int, side: int) -> None:
+    """It does not say how images are made ready: its size is known from the graph, the rest is said to be assumed."""
+    layers = (torch.nn.Flatten(), torch.nn.Linear(channels * side * side, 3), torch.nn.ReLU())
+    model = torch.nn.Sequential(*layers).eval()
+    config = spikecast.Config(num_steps=2, thresholds="quantile")
+    spikecast.convert(model, [torch.rand(2, channels, side, side)], config).save(home / "mine.spikecast")
+    words = ["mine.spikecast", "--data", "imagefolder:images", "--json"]
+    done = cli("eval", *words)
+    assert done.code == 0, done.err
+    assert f"images of {side} pixels" in done.err
+    assert "(assumed; say --size, --mean, --std if not so)" in done.err
+    done = cli("eval", *words, "--mean", "0.5" if channels == 1 else "0.5,0.5,0.5")
+    assert done.code == 0, done.err
+    assert "assumed" not in done.err
+
+
 def test_data_of_ones_own(cli) -> None:
     words = ["net.py:net", "--trust", "--data", "net.py:batches", "-T", "2", "--json"]
     assert json.loads(cli("eval", *words).out)["samples"] == 12

@@ -50,6 +50,7 @@ def test_published_beside_measured(home: Path, cli) -> None:
         right = round(3 * float(row["measured"]) / 100)
         within = [float(row[f"measured_{end}"]) / 100 for end in ("low", "high")]
         assert within == pytest.approx(intervals.share(right, 3))
+        assert f"{float(row['measured']):.2f} ({100 * within[0]:.2f} to {100 * within[1]:.2f})" in done.out
     assert 3 * float(rows[0]["measured"]) == pytest.approx(100 * round(3 * float(rows[0]["measured"]) / 100))
     drawn = (home / "cnn.svg").read_text()
     assert [drawn.count(f">{words}</text>") for words in ("resnet18 n=4", "published", "ANN")] == [1, 1, 1]

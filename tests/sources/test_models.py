@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from spikecast.errors import ConfigError, DataError, ModelError
+from spikecast.sources import Preparation
 from spikecast.sources.models import load_weights, open_model
 
 
@@ -127,3 +128,20 @@ def test_a_checkpoint_runs_no_code(model: nn.Module, tmp_path: Path, capsys) -> 
     with pytest.raises(DataError, match="cannot be read as weights"):
         load_weights(model, tmp_path / "evil.pt")
     assert "ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("dims", "size", "channels"),
+    [
+        ((2, 1, 28, 28), 28, 1),
+        ((None, 3, 32, 32), 32, 3),
+        ((2, 3, None, None), 224, 3),
+        ((2, 1, 40, 101), 224, 1),  # a sound, not a square
+        ((2, 3, 9000, 9000), 224, 3),
+        ((2, 64), 224, 3),
+        ((), 224, 3),
+    ],
+)
+def test_what_the_sizes_of_an_input_say(dims, size: int, channels: int) -> None:
+    found = Preparation.for_input(dims)
+    assert (found.size, found.channels) == (size, channels)

@@ -236,7 +236,10 @@ def _size_text(batches: Iterable[Any], source: Source) -> str:
     """What was understood of the data."""
     if not isinstance(batches, Data):
         return "batches of its own"
-    return f"{len(batches)} images; {source.preparation}" if source.takes_images else f"{len(batches)} samples"
+    if not source.takes_images:
+        return f"{len(batches)} samples"
+    assumed = " (assumed; say --size, --mean, --std if not so)" if source.is_assumed else ""
+    return f"{len(batches)} images; {source.preparation}{assumed}"
 
 
 def _overlap(calibrating: Iterable[Any], batches: Iterable[Any], source: Source) -> str:

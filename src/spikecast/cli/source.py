@@ -120,7 +120,11 @@ def open_source(options: ModelOptions, machine: MachineOptions) -> Source:
             raise ConfigError(f"--sandbox goes with a FILE{SUFFIX}, and {spec} is none; leave it out")
         loaded = _opened(spec, options)
         loaded.model.to(device)
-    known = vars(loaded) | {"preparation": _prepared(loaded.preparation, options)}
+    preparation = _prepared(loaded.preparation, options)
+    known = vars(loaded) | {
+        "preparation": preparation,
+        "is_assumed": loaded.is_assumed and preparation == loaded.preparation,
+    }
     if options.regions:
         if network is not None:
             raise ConfigError(f"--regions {options.regions}: {spec} is converted already; leave it out")
@@ -158,13 +162,16 @@ def whole(network: Network, spec: str) -> SpikingNetwork:
 
 def _of_network(spec: str, network: Network) -> Loaded:
     """What the file says of itself; one that was saved by a program of one's own says nothing."""
-    said = network.about
+    said, model = network.about, Analog(network)
+    task = str(said.get("task", "classification"))
+    if "preparation" not in said:
+        inputs = network.plan.program.inputs if isinstance(network, SpikingNetwork) else ()
+        preparation = Preparation.for_input(inputs[0].meta.shape if inputs else ())
+        return Loaded(model, preparation, task, takes_images=False, is_assumed=True)
     try:
-        preparation = Preparation.from_json(said["preparation"]) if "preparation" in said else Preparation()
+        return Loaded(model, Preparation.from_json(said["preparation"]), task)
     except ConfigError as error:
         raise ArtifactError(f"{spec}: {error}; save it again") from error
-    task = str(said.get("task", "classification"))
-    return Loaded(Analog(network), preparation, task, takes_images="preparation" in said)
 
 
 def _prepared(preparation: Preparation, options: ModelOptions) -> Preparation:

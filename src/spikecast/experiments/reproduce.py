@@ -42,7 +42,9 @@ class Cell:
         """The same for people."""
         settings, figures = self.fields()[:6], self.fields()[6:]
         words = [f"{x:g}" if isinstance(x, float) else str(x) for x in settings]
-        return (*words, *("" if x is None else f"{x:.2f}" for x in figures))
+        published, measured, *energies = ("" if x is None else f"{x:.2f}" for x in figures)
+        low, high = self.interval
+        return (*words, published, f"{measured} ({low:.2f} to {high:.2f})", *energies)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Reproduction:
     def table(self) -> str:
         """Published beside measured."""
         lines = [f"{model}: ANN {ours:.2f} here, {theirs:.2f} published" for model, (theirs, ours) in self.anns.items()]
-        note = f"{self.metric} in percent of {self.samples} images, energy over the ANN's; T steps are T pulse slots"
+        note = f"{self.metric} in percent of {self.samples} images, with 95 % intervals; energy over the ANN's; "
+        note += "T steps are T pulse slots"
         marks = ((), ()) if not self.is_random else (("",), ("random weights",))
         rows = [(*HEAD, *marks[0]), *((*c.texts(), *marks[1]) for c in self.cells)]
         said = [*([PUBLISHED] if self.as_published else []), *([RANDOM] if self.is_random else [])]

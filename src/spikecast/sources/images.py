@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from spikecast.errors import ConfigError, DataError, MissingExtraError, first_li
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others may start programs, as EPS does
 MAX_PIXELS = 100_000_000
+MAX_SIZE = 8192  # pixels of a side
 LUMA = (0.299, 0.587, 0.114)  # how bright each colour is, as in ITU-R 601
 
 
@@ -36,8 +37,8 @@ class Preparation:
     squash: bool = False
 
     def __post_init__(self) -> None:
-        if self.size is not None and not 1 <= self.size <= 8192:
-            raise ConfigError(f"size={self.size} must be from 1 to 8192 pixels, or None")
+        if self.size is not None and not 1 <= self.size <= MAX_SIZE:
+            raise ConfigError(f"size={self.size} must be from 1 to {MAX_SIZE} pixels, or None")
         if not isinstance(self.squash, bool):
             raise ConfigError(f"squash={self.squash!r} is not a bool; give True or False")
         if not 0 < self.crop <= 1:
@@ -56,6 +57,15 @@ class Preparation:
             return cls(**{**data, "mean": tuple(map(float, data["mean"])), "std": tuple(map(float, data["std"]))})
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{str(data)[:200]} does not say how images are made ready ({error})") from None
+
+    @classmethod
+    def for_input(cls, dims: Sequence[int | None]) -> Preparation:
+        """What the sizes of an input [N, C, H, W] say: how large its images are, and whether they are grey."""
+        if len(dims) != 4:
+            return cls()
+        grey: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)} if dims[1] == 1 else {}
+        size = dims[2] if dims[2] == dims[3] and dims[2] in range(1, MAX_SIZE + 1) else cls.size
+        return cls(size=size, **grey)
 
     def __str__(self) -> str:
         how = f"{self.interpolation}, squashed" if self.squash else self.interpolation

@@ -45,8 +45,8 @@ class Loaded:
     """A model in eval mode, how its images are made ready, its task, and the parts to convert (None: all of it).
 
     `is_random` says that its weights were drawn and never learnt; `example` is a call that a program was saved with;
-    `takes_images` is False where its inputs are made by others, so that nothing is known of how; `classes` are the
-    names of its outputs, where its publisher says them.
+    `takes_images` is False where its inputs are made by others, so that nothing is known of how; `is_assumed` says
+    that nobody told how images are made ready; `classes` are the names of its outputs, where its publisher says them.
     """
 
     model: nn.Module
@@ -56,6 +56,7 @@ class Loaded:
     is_random: bool = False
     example: tuple[Any, ...] | None = None
     takes_images: bool = True
+    is_assumed: bool = False
     classes: tuple[str, ...] = ()
 
 
@@ -138,7 +139,9 @@ def _of_program(path: Path, options: dict[str, Any], *, trust: bool) -> Loaded:
     for name in ("train", "eval"):  # refused by what torch puts there, though the graph is that of eval mode
         module.__dict__.pop(name, None)
     example = program.example_inputs
-    return Loaded(module, Preparation(), example=None if example is None else tuple(example[0]))
+    given = () if example is None else tuple(example[0])
+    dims = given[0].shape if given and isinstance(given[0], Tensor) else ()
+    return Loaded(module, Preparation.for_input(dims), example=given or None, is_assumed=True)
 
 
 def _of_onnx(path: Path, options: dict[str, Any]) -> Loaded:
@@ -147,17 +150,14 @@ def _of_onnx(path: Path, options: dict[str, Any]) -> Loaded:
     if options:
         raise ConfigError(f"model onnx:{path} is as it is; leave {', '.join(options)} out")
     model = read_onnx(path)
-    dims = next(iter(model.inputs.values()), [])
-    size = dims[2] if len(dims) == 4 else None
-    one: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)} if len(dims) == 4 and dims[1] == 1 else {}
-    return Loaded(model, Preparation(size=size or 224, **one))
+    return Loaded(model, Preparation.for_input(next(iter(model.inputs.values()), [])), is_assumed=True)
 
 
 def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:
     model = function_in(spec, "model", trust=trust)(**options)
     if not isinstance(model, nn.Module):
         raise ModelError(f"model {spec!r} made a {type(model).__name__}; the function must return a torch.nn.Module")
-    return Loaded(model, Preparation())
+    return Loaded(model, Preparation(), is_assumed=True)
 
 
 def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
