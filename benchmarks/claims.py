@@ -28,11 +28,11 @@ def listed(words: Sequence[str]) -> str:
 
 
 SENTENCE = (
-    "At every energy that `ours` or `dcgs` reaches, `ours` has a setting. Judged at all energies of a network at once "
-    f"(95 % band), it is worse at none, and better at some on all networks but {listed(UNTOLD)}, whose samples do not "
-    "tell the two apart. Judged at each energy by itself (95 % interval), it is worse at "
-    f"{listed([f'{count} energies of {name}' for name, count in WORSE.items()])}. One step of the default costs less "
-    f"than {PART} of what four steps of `dcgs` cost, and on no network is it worse beyond the interval."
+    f"One step of `ours` costs less than {PART} of what four steps of `dcgs` cost, and on no network is it worse "
+    "beyond the interval. At every energy that either of the two reaches, `ours` has a setting. Over all energies of a "
+    "network together (95 % band), `ours` is worse at none. It is better at some on every network but "
+    f"{listed(UNTOLD)}, which have too few samples to tell. At each energy alone (95 % interval), it is worse at "
+    f"{listed([f'{count} energies of {name}' for name, count in WORSE.items()])}."
 )
 NEEDED = ("dcgs T=4", "ours T=1", "ours, half T=1", "ours, least T=1")
 

@@ -8,6 +8,9 @@
     python -m benchmarks.fronts --table                    all points, with intervals
     python -m benchmarks.fronts --page docs                results.md, fronts.svg and story.svg, for the docs
 
+    python -m benchmarks.fronts --folder out/again --settings "ours"             measure anew, and then
+    python -m benchmarks.fronts --folder out/again --beside benchmarks/records   see what has moved
+
 Settings are calibrated on `calibration`; the budgets of ours are taken from what dcgs needs on the first half of `val`.
 All figures are of the second half. Records are kept in benchmarks/records. What has one is not measured again: stop it
 and go on as you like; remove records to measure anew.
@@ -30,7 +33,7 @@ from torch import nn
 
 import spikecast
 from benchmarks.claims import check
-from benchmarks.measured import ENDING, OTHERS, RECORDS, STEPS, UNSEEN, copy_record, read_record, write_record
+from benchmarks.measured import ENDING, OTHERS, RECORDS, STEPS, UNSEEN, copy_record, moved, read_record, write_record
 from benchmarks.real import NETWORKS, Note, Real
 from benchmarks.results import against, draw, draw_story, page, table, unreached
 from spikecast import Config
@@ -170,6 +173,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--unreached", action="store_true")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--beside", type=Path, metavar="FOLDER", help="other records of the same settings")
     parser.add_argument("--check", action="store_true", help="exit 1 if README is wrong, 2 if a measurement is missing")
     parser.add_argument("--page", type=Path, metavar="FOLDER", help="write results.md, fronts.svg and story.svg there")
     given = parser.parse_args(words)
@@ -177,6 +181,10 @@ def main(words: Sequence[str] | None = None) -> int:
         return check(given.folder, given.only)
     views: dict[str, Callable[[str, Path], Iterator[str]]] = {"list": against, "unreached": unreached, "table": table}
     shown = [view for name, view in views.items() if getattr(given, name)]
+    if given.beside is not None:
+        for line in (line for name in given.only for line in moved(name, given.folder, given.beside)):
+            print(line, flush=True)
+        return 0
     for name in given.only:
         for line in (line for view in shown for line in view(name, given.folder / name)):
             print(line, flush=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import lzma
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,24 @@ def copy_record(source: Path, target: Path, changes: dict[str, Any]) -> None:
 def read_record(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(lzma.decompress(file.read_bytes()))
     return found
+
+
+def moved(name: str, folder: Path, other: Path) -> Iterator[str]:
+    """How far the records of a network in two folders are apart, as two processors or commits make them."""
+    real = NETWORKS[name]
+    for file in sorted((folder / name).glob(f"*{ENDING}")):
+        if not (other / name / file.name).is_file():
+            continue
+        first, second = read_record(file), read_record(other / name / file.name)
+        both = list(zip(first["notes"], second["notes"], strict=True))
+        differ = max(sum(x != y for x, y in zip(*step, strict=True)) for step in both)
+        score = max(abs(real.score(mine) - real.score(theirs)) for mine, theirs in both)
+        energies = zip(first["energy"]["paper"], second["energy"]["paper"], strict=True)
+        energy = max(abs(x / y - 1) for x, y in energies)
+        yield (
+            f"{name}, {first['setting']} ({first['commit']} and {second['commit']}): at most {differ} of "
+            f"{len(first['ann'])} samples differ after a step, the score by {score:.4g}, energy by {energy:.3%}"
+        )
 
 
 def points(folder: Path) -> tuple[list[Point], list[Note]]:

@@ -125,7 +125,13 @@ def write_curves(
 
 
 def add_curve(
-    axes: Any, curve: Curve, places: Sequence[float], scale: float = 1, number: int = 0, line: str = "-"
+    axes: Any,
+    curve: Curve,
+    places: Sequence[float],
+    scale: float = 1,
+    number: int = 0,
+    line: str = "-",
+    alpha: float = 0.12,
 ) -> None:
     """One curve with its band, in the colour and with the mark of its number."""
     colour = COLOURS[number % len(COLOURS)]
@@ -136,7 +142,7 @@ def add_curve(
     low, high = zip(*curve.intervals, strict=True)
     band = ([scale * x for x in low], [scale * x for x in high])
     if len(places) > 1:
-        axes.fill_between(places, *band, color=colour, alpha=0.12, linewidth=0)
+        axes.fill_between(places, *band, color=colour, alpha=alpha, linewidth=0)
     else:
         axes.vlines(places, *band, color=colour, linewidth=0.8)
 
