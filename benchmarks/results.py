@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from benchmarks.measured import ENDING, OTHERS, STEPS, beside, difference, gap_t
 from benchmarks.real import NETWORKS
 from spikecast.costs import COSTS
 from spikecast.measure.intervals import share
-from spikecast.page.plots import Curve, add_curve, write_figure
+from spikecast.page.plots import COLOURS, Curve, add_curve, write_figure
 
 WORDS = {
     "classes": "% right",
@@ -27,30 +28,42 @@ METHODS = {"ours": "ours", "dcgs": "the paper (DCGS)", "ecmt": "rate coding", "h
 GREY = "#808890"  # reads on white and on black
 FONT = 10.5  # points: a phone shows the picture at half its size
 PAGE = """Made by `python -m benchmarks.fronts` and `python -m benchmarks.fronts --page docs`, spikecast {spikecast},
-torch {torch}. Thirteen pretrained networks, converted without training. Thresholds come from calibration samples,
-the budgets of ours from what `dcgs` needs on the first half of the validation samples. All figures are of the second
-half.
-
-Energy is over the ANN's, under three lists of costs ([measure.md](measure.md)): the paper's, by which methods are
-compared, the honest and the full one. Slots are the pulse slots: a burst takes time. Intervals are 95 %:
-Tango's for paired shares, Wilson's for shares, the paired bootstrap for other scores. A minus means worse than the
-ANN. Agreement is with the ANN's own answer; nats are the divergence from its probabilities.
-
-`dcgs` is the paper, `dcgs_published` what its published code does where it differs ([errata.md](errata.md)), `ecmt`
-rates with the same neurons, `hmt` the neuron of H-MT as settings; n = 8, or n = 4 where the name says so. They run for
-eight steps; `hmt` on most networks for four, which with n = 8 cost about as much as the ANN. Where `dcgs_published`
-makes the very network that `dcgs` does, as on most networks with ReLUs, it is not run again. `ours` is the default of
-spikecast: one step, n = 8, bursts of 3. `exact` has n = 10 and bursts of 5. Three have an energy budget: `half` of 0.57
-of what `dcgs` needs for four steps, `least` of 0.97 of what it needs for one, `less` of 0.97 of what it needs for one
-with n = 4. Others carry their settings in their name.
-
-What was measured is in `benchmarks/records`, sample by sample, with the commit of each setting: {commits}. Another
-processor rounds otherwise, and a spike near an edge may fall on its other side: measured again on another one, six
-settings of KWS had at most 1 of 400 other answers at a step, and energies within 0.01 %. Where a setting is far from
-the ANN, more moves: of 20 images, ViT-Tiny with `dcgs` had 4 others at T = 1, 2 or 3 up to T = 4 and none from T = 5
-on; single samples of ToyCar with `dcgs` moved by a quarter at T = 1 (by half with n = 4) and by 0.1 to 1 % at T = 8.
+torch {torch}. Thirteen pretrained networks, converted without training.
 
 ![Score against energy](fronts.svg)
+
+*Score against energy over the ANN's. A dot is a setting after some steps; a line joins those that score more than all
+cheaper ones of their method (on the samples shown; the tables below choose on others). The dashed line is the ANN. The
+lowest quarter of the dots lies below a frame.*
+
+| method | what it is | steps |
+|---|---|---|
+| `ours` | the default of spikecast: n = 8, bursts of 3 | 1 |
+| `ours, exact` | n = 10, bursts of 5 | 1 |
+| `ours, half` | with an energy budget: 0.57 of what `dcgs` needs for four steps | 1 |
+| `ours, least` | 0.97 of what `dcgs` needs for one step | 1 |
+| `ours, less` | 0.97 of what `dcgs` with n = 4 needs for one step | 1 |
+| `dcgs` | the paper, n = 8 | 8 |
+| `dcgs_published` | what the paper's published code does where it differs ([errata.md](errata.md)) | 8 |
+| `ecmt` | rate coding with the same neurons | 8 |
+| `hmt` | the neuron of H-MT as settings | 4, on some networks 8 |
+
+Other settings are in the name (`n=4`, `two steps`). Where `dcgs_published` makes the very network that `dcgs` does, as
+on most networks with ReLUs, it is not run again. Four steps of `hmt` with n = 8 cost about as much as the ANN.
+
+- **Samples.** Thresholds come from calibration samples. What `dcgs` needs is measured on the first half of the
+  validation samples. All figures are of the second half.
+- **Energy** is over the ANN's, by three lists of costs ([measure.md](measure.md)): the paper's, by which methods are
+  compared, the honest and the full one. Slots are pulse slots: a burst takes time.
+- **Intervals** are 95 %: Tango's for paired shares, Wilson's for shares, the paired bootstrap for other scores. A minus
+  means worse than the ANN.
+- **Agreement** is with the ANN's own answer; nats are the divergence from its probabilities.
+- **Records.** `benchmarks/records` has what each sample said, with the commit of each setting: {commits}.
+- **Other processors** round otherwise, and a spike near an edge may fall on its other side. Measured again on another
+  one, six settings of KWS had at most 1 of 400 other answers at a step, and energies within 0.01 %. Far from the ANN
+  more moves: of 20 images, ViT-Tiny with `dcgs` had 4 others at T = 1, 2 or 3 up to T = 4 and none from T = 5 on;
+  single samples of ToyCar with `dcgs` moved by a quarter at T = 1 (by half with n = 4) and by 0.1 to 1 % at T = 8.
+- **Again.** AGAIN
 """
 BESIDE = """A method's settings after every step make its front: those that score more than all cheaper ones, chosen on
 every other sample. Between two of them scores are interpolated (the logarithm of perplexity); above the dearest, that
@@ -228,8 +241,8 @@ def draw_story(folder: Path, target: Path) -> None:
 
 
 def draw(folder: Path, names: Sequence[str], target: Path) -> None:
-    """One panel for each network: score against energy."""
-    columns = 4
+    """One panel for each network: settings, and those that score more than all cheaper ones; see PAGE."""
+    columns = 3
     lines = -(-len(names) // columns)
 
     def panels(figure: Any) -> None:
@@ -237,15 +250,25 @@ def draw(folder: Path, names: Sequence[str], target: Path) -> None:
         for panel, name in zip(axes, names, strict=False):
             real, (found, ann) = NETWORKS[name], points(folder / name)
             panel.axhline(real.score(ann), color="0.7", linewidth=1, linestyle="--")
+            shown: list[float] = []
             for i, method in enumerate(("ours", *OTHERS)):
                 own = sorted((p for p in found if p.method == method and p.t in STEPS), key=lambda p: p.energy)
                 if not own:  # not measured yet
                     continue
-                curve = Curve(method, [real.score(p.notes) for p in own], [1])
-                add_curve(panel, curve, [p.energy for p in own], number=i)
-            panel.set(title=name, xlabel="energy over the ANN's", ylabel="score")
-        axes[0].legend()
+                scores = [real.score(p.notes) for p in own]
+                kept = [k for k, score in enumerate(scores) if score > max(scores[:k], default=-math.inf)]
+                add_curve(panel, Curve(method, [scores[k] for k in kept], [1]), [own[k].energy for k in kept], number=i)
+                panel.plot([p.energy for p in own], scores, ".", color=COLOURS[i], alpha=0.4, markersize=3)
+                shown += scores
+            low, high = sorted(shown)[len(shown) // 4], max(shown)
+            room = max(high - low, abs(high) / 100) / 10
+            what, _, less = WORDS[real.task].partition(", less")
+            panel.set(title=f"{name}, {'minus ' if less else ''}{what}", xlim=(0, 1.1), ylim=(low - room, high + room))
+            panel.locator_params(nbins=5)
+        for panel in axes[max(0, len(names) - columns) : len(names)]:
+            panel.set_xlabel("energy over the ANN's")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=1 + len(OTHERS))
         for panel in axes[len(names) :]:
             panel.remove()
 
-    write_figure(target, panels, size=(4 * columns, 3.2 * lines))
+    write_figure(target, panels, size=(2.7 * columns, 2 * lines + 0.3))

@@ -128,6 +128,10 @@ def test_ours_beside_other_methods(tmp_path, capsys) -> None:
     assert main(["--list", *words[1:]]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line == "| ResNet-20 | dcgs | 6 | 4 | 0 | 4 | 0 | 1 | 1 | 0 |"
+    words = measured(tmp_path / "little", {"dcgs": A_LITTLE_BETTER}, "ResNet-20")
+    assert main(["--list", *words[1:]]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == "| ResNet-20 | dcgs | 7 | 4 | 0 | 4 | 1 | 1 | 1 | 0 |"  # worse alone, not by the band
 
 
 def test_points_that_are_not_reached(tmp_path, capsys) -> None:

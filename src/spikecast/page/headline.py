@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from spikecast.measure.intervals import Interval
 from spikecast.page.data import NetworkData, ReportData
 
-TIE = 1.02  # energies as near as this are equal: at step 1 codings differ by what their thresholds happen to be
 WHOLE = Interval(-1.0, 1.0)  # of the difference of two shares of one sample: any difference
 
 
@@ -48,8 +47,7 @@ def headline(report: ReportData, costs: str) -> Headline:
     steps = [from_step(network) for network in report.networks]
     good = [(spent[i][step - 1], i, step) for i, step in enumerate(steps) if step is not None]
     if good:
-        least = min(good)[0]
-        _, place, step = next(found for found in good if found[0] <= TIE * least)
+        _, place, step = min(good)
         return Headline(place, step, holds=True)
     ann = report.ann[report.metric]
     distances = [

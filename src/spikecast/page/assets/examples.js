@@ -26,10 +26,11 @@ function exampleCard({ sample, answers }) {
     h("dl", {}, line("Right", className(sample.label)), line("ANN", className(sample.ann)), lines));
 }
 function drawExamples() {
-  const { examples, disagree, agreement } = current(), steps = agreement.length, all = count(report.samples);
+  const { examples, disagree, agreement } = current(), all = count(report.samples);
+  const after = agreement.length === 1 ? "After its one step" : `After ${agreement.length} steps`;
   let text = "Examples are shown for classification.";
-  if (disagree === 0) text = `After ${steps} steps the spiking network gives the ANN’s class for all ${all} samples.${examples.length ? " These took longest to get there:" : ""}`;
-  else if (disagree) text = `After ${steps} steps it gives another class than the ANN for ${count(disagree)} of ${all} samples. ${disagree > examples.length ? "Some of them" : examples.length > disagree ? "They come first, then those that took longest to agree" : "These are they"}:`;
+  if (disagree === 0) text = `${after} the spiking network gives the ANN’s class for all ${all} samples.${examples.length ? " These took longest to get there:" : ""}`;
+  else if (disagree) text = `${after} it gives another class than the ANN for ${count(disagree)} of ${all} samples. ${disagree > examples.length ? "Some of them" : examples.length > disagree ? "They come first, then those that took longest to agree" : "These are they"}:`;
   byId("example-summary").textContent = text;
   byId("example-list").replaceChildren(...examples.map(exampleCard));
 }
