@@ -148,8 +148,8 @@ def _cheapest(page: ReportData) -> list[str]:
     if not found.holds or ratio is None:
         return []
     return [
-        f'The least energy for answers as good as the network\'s: "{network.name}" after step {found.step}, at '
-        f"{ratio[found.step - 1]:.0%}. The page begins with it."
+        f"The least energy for answers as good as the network's is {ratio[found.step - 1]:.0%}, "
+        f'after step {found.step} of "{network.name}". The page begins with it.'
     ]
 
 
@@ -163,7 +163,8 @@ def _spoken(network: Network) -> list[str]:
 def _next(name: str, out: Path) -> str:
     """Commands to go on with."""
     words = {"name": name, "data": NETWORKS[name].data, "file": out / f"{name}.spikecast"}
-    rows = [(f"  spikecast {command.format(**words)}", why) for command, why in NEXT]
+    shown = [(command, why) for command, why in NEXT if f"--model {name} " not in f"{command} "]
+    rows = [(f"  spikecast {command.format(**words)}", why) for command, why in shown]
     return "\n".join(["", "What to try next:", columns([*rows, ("  python examples/demo.py", "the same in Python")])])
 
 
