@@ -70,7 +70,7 @@ def _is_true_of(name: str, found: dict[str, Point]) -> bool:
     print(
         f"{name}: {str(is_true).lower()}; {fronts.text('ours', 'dcgs')}; "
         f"the least difference {gap_text(least, at.interval)} at {at.energy:.3f}; "
-        f"T=1 less dcgs T=4 {gap_text(gap, interval)} for {part:.2f} of its energy",
+        f"T=1 minus dcgs T=4 {gap_text(gap, interval)} for {part:.2f} of its energy",
         flush=True,
     )
     return is_true

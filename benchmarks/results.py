@@ -110,7 +110,7 @@ def table(name: str, folder: Path) -> Iterator[str]:
     real, (found, ann) = NETWORKS[name], points(folder)
     yield f"## {name}: ANN {abs(real.score(ann)):.2f} ({WORDS[real.task]}), {len(ann)} samples"
     yield ""
-    yield f"| setting | slots | energy: {' | '.join(COSTS)} | score | less the ANN's | agreement, % | nats |"
+    yield f"| setting | slots | energy: {' | '.join(COSTS)} | score | minus the ANN's | agreement, % | nats |"
     yield "|---" * (6 + len(COSTS)) + "|"
     for p in sorted((p for p in found if p.t in STEPS), key=lambda p: p.energy):
         gap, interval = difference(real, p.notes, ann)
@@ -128,7 +128,7 @@ def table(name: str, folder: Path) -> Iterator[str]:
 
 def summary(folder: Path, names: Sequence[str]) -> Iterator[str]:
     """A row for each network: ours, with and without a budget, beside four steps of dcgs."""
-    yield ("| network, samples | ANN | ours | energy | less the ANN's | with a budget | dcgs | ours less dcgs |")
+    yield ("| network, samples | ANN | ours | energy | minus the ANN's | with a budget | dcgs | ours minus dcgs |")
     yield "|---" * 8 + "|"
     for name in names:
         real, (found, ann) = NETWORKS[name], points(folder / name)

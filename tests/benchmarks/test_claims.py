@@ -45,7 +45,7 @@ def test_a_true_sentence(tmp_path, capsys) -> None:
     assert main(measured(tmp_path, {}, "ResNet-8")) == 0
     line, end = capsys.readouterr().out.splitlines()
     assert "true; undecided over all; of 6 energies better at 4, undecided at 1, only ours reaches 1; " in line
-    assert "T=1 less dcgs T=4 +0.00 (-0.95 to +0.95) for 0.50 of its energy" in line
+    assert "T=1 minus dcgs T=4 +0.00 (-0.95 to +0.95) for 0.50 of its energy" in line
     assert end == "README's sentence is true of all 1 networks"
 
 

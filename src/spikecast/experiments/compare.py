@@ -65,7 +65,7 @@ class Comparison:
         longest = max(len(e.steps[self.metric]) for _, e in self.entries.values())
         chosen = [t for t in (steps or [2**k for k in range(12)]) if t <= longest]
         words = [f"{what} T={t}" for what in (self.metric, "same", "E") for t in chosen]
-        rows: list[Sequence[str]] = [["", "slots", *words, "at the end", "less the ANN's"]]
+        rows: list[Sequence[str]] = [["", "slots", *words, "at the end", "minus the ANN's"]]
         ann = None
         for name, (_, e) in self.entries.items():
             metric, energy = e.scores.task.metrics[self.metric], e.energy

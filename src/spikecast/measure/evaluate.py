@@ -42,7 +42,7 @@ class Evaluation:
         agreement: Share of answers like the ANN's, after each step.
         energy: What was counted; None where it was not asked for.
         scores: Notes of all samples. `intervals` come from them: 95 % of each figure after each step, by metric, of the
-            ANN's under "ann", of agreement under "agreement"; and `less_ann`, of each figure less the ANN's.
+            ANN's under "ann", of agreement under "agreement"; and `less_ann`, of each figure minus the ANN's.
 
     Example:
         >>> found = measure.evaluate(snn, [(x, labels)], model=model)
@@ -101,7 +101,7 @@ class Evaluation:
             rows.append([*ann, *([] if self.energy is None else [self.energy.ann_text, "", ""])])
         notes = [f"{self.samples} samples, 95 % intervals"]
         if self.ann is not None:
-            notes.append(f"{names[0]} less the ANN's at the end {self.less_text()}")
+            notes.append(f"{names[0]} minus the ANN's at the end {self.less_text()}")
         if self.energy is not None:
             notes += filter(None, [f"energy per sample, costs: {self.energy.costs_name}", self.energy.missing])
         return f"{columns(rows)}\n{'; '.join(notes)}"
@@ -131,7 +131,7 @@ class Evaluation:
         return self.intervals[name][t].text(self.steps[name][t], metric.unit)
 
     def less_text(self) -> str:
-        """The first figure after the last step less the ANN's on the same samples, with its interval."""
+        """The first figure after the last step minus the ANN's on the same samples, with its interval."""
         if self.ann is None or self.less_ann is None:
             return ""
         name, metric = next(iter(self.scores.task.metrics.items()))

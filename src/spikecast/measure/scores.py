@@ -70,7 +70,7 @@ class Scores:
         return found
 
     def less_ann(self) -> dict[str, list[Interval]] | None:
-        """Of every figure less the ANN's, after each step."""
+        """Of every figure minus the ANN's, after each step."""
         if self.ann is None:
             return None
         steps = [
