@@ -332,3 +332,12 @@ def test_joules_of_one_sample_wherever_the_batch_is(batch_first) -> None:
 def test_the_second_of_three_axes_holds_a_batch_unless_it_is_a_mask() -> None:
     assert axis_of_batch(torch.zeros(2, 8, 5), 8, 0) == 1  # states of an LSTM
     assert axis_of_batch(torch.zeros(2, 8, 8), 8, 0) is None  # which of eight places sees which, for two heads
+
+
+def test_an_inputs_function_that_fails_is_said_in_one_line() -> None:
+    """It stays with the network, so that what it cannot take may come much later."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    config = Config(num_steps=2, thresholds="quantile")
+    snn = convert(model, [{"x": torch.randn(2, 3)}], config, inputs=lambda b: b["x"])
+    with pytest.raises(DataError, match=r"inputs=, which was given to convert, fails on a batch that is a dict \(KeyE"):
+        measure.energy(snn, [{"y": torch.randn(2, 3)}])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from spikecast.errors import DataError, ModelError
+from spikecast.errors import DataError, ModelError, run_own
 from spikecast.graph.calls import TENSOR, axis_of_batch, check_finite
 from spikecast.graph.program import Program
 from spikecast.graph.structure import flatten, leaf_keys, unflatten
@@ -113,7 +113,8 @@ class Binder:
         if isinstance(batch, PackedSequence):
             raise DataError("a batch is a PackedSequence; yield the padded tensor, all sequences of one length")
         if self.inputs is not None:
-            chosen = self.inputs(batch)
+            what = f"inputs=, which was given to convert, fails on a batch that is a {type(batch).__name__}"
+            chosen = run_own(what, lambda: self.inputs(batch))  # type: ignore[misc]  # it is not None
             if isinstance(chosen, Mapping):
                 return (), dict(chosen)
             return (tuple(chosen) if isinstance(chosen, tuple) else (chosen,)), {}

@@ -295,7 +295,11 @@ def test_a_network_saved_in_python_takes_images_of_its_size(cli, home: Path, cha
     done = cli("eval", *words)
     assert done.code == 0, done.err
     assert f"images of {side} pixels" in done.err
-    assert "(assumed; say --size, --mean, --std if not so)" in done.err
+    assert "crop 1, " in done.err
+    assert "(assumed; say --size, --crop, --mean, --std if not so)" in done.err
+    done = cli("eval", *words, "--crop", "0.5")
+    assert "crop 0.5, " in done.err
+    assert cli("eval", *words, "--crop", "1.5").code == 1
     done = cli("eval", *words, "--mean", "0.5" if channels == 1 else "0.5,0.5,0.5")
     assert done.code == 0, done.err
     assert "assumed" not in done.err

@@ -283,3 +283,42 @@ def test_what_is_refused() -> None:
     odd = Net(sorted_out, body=nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 4)), head=mlp(4, 3))
     with pytest.raises(StrictError):
         convert(odd, [X], dataclasses.replace(QUICK, overrides={"body.1.input": None}), regions="auto", strict=True)
+
+
+def forked(m: Any, x: Tensor) -> Tensor:
+    """One of two branches, by what is seen."""
+    hidden = m.stem(x)
+    return m.head(m.dark(hidden) if float(x.mean()) < 0.5 else m.bright(hidden))
+
+
+def test_a_branch_that_no_batch_took_is_said_when_it_runs() -> None:
+    """It runs as in the ANN, and no energy has it; the first run says so, later ones do not."""
+    parts = {name: mlp(6, 6, 6) for name in ("stem", "dark", "bright")}
+    model = Net(forked, **parts, head=nn.Linear(6, 2))
+    dark, bright = torch.zeros(3, 6), torch.ones(3, 6)
+    network = found(model, dark)
+    network.run(dark)
+    with pytest.warns(UserWarning, match=r"bright\.0, bright\.2: outside of the regions.*convert with batches"):
+        answers = network.run(bright)
+    assert torch.equal(network.run(bright), answers)
+    assert [n for n in network.report.notes if n.startswith("bright.0, bright.2: outside of the regions")]
+    assert not model.bright[0]._forward_pre_hooks  # the caller's model is as it was
+
+
+def test_a_branch_of_a_later_batch_is_in_the_report() -> None:
+    parts = {name: mlp(6, 6, 6) for name in ("stem", "dark", "bright")}
+    model = Net(forked, **parts, head=nn.Linear(6, 2))
+    dark, bright = torch.zeros(3, 6), torch.ones(3, 6)
+    network = convert(model, [dark, bright], QUICK, regions="auto")
+    assert any(n.startswith("bright.0, bright.2: outside of the regions") for n in network.report.notes)
+    network.run(bright)  # known, so nothing is warned of
+    again = network.reconfigure(dataclasses.replace(QUICK, num_levels=8), [dark])
+    again.run(bright)
+    assert not any(n.startswith("bright") for n in found(model, dark).report.notes)
+
+
+def test_a_network_without_neurons_says_so() -> None:
+    network = convert(nn.Linear(6, 2).eval(), [X], QUICK)
+    assert any("no neuron was put in, so nothing spikes" in n for n in network.report.notes)
+    spiking = convert(nn.Linear(6, 2).eval(), [X], dataclasses.replace(QUICK, encode_input=True))
+    assert not any("no neuron" in n for n in spiking.report.notes)

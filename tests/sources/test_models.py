@@ -145,3 +145,4 @@ def test_a_checkpoint_runs_no_code(model: nn.Module, tmp_path: Path, capsys) -> 
 def test_what_the_sizes_of_an_input_say(dims, size: int, channels: int) -> None:
     found = Preparation.for_input(dims)
     assert (found.size, found.channels) == (size, channels)
+    assert found.crop == (1.0 if size < 128 else 0.875)  # small images are shown whole

@@ -94,6 +94,10 @@ def _size(value: int) -> str | None:
     return None if 1 <= value <= 8192 else "images have 1 to 8192 pixels a side; give such a number"
 
 
+def _crop(value: float) -> str | None:
+    return None if 0 < value <= 1 else "the middle square is a share of a side above 0, at most 1; give such a number"
+
+
 def _colours(text: str, *, positive: bool) -> str | None:
     values = fractions_of(text)
     if values is None or len(values) not in (1, 3) or not all(map(math.isfinite, values)):
@@ -145,5 +149,6 @@ mean = held(lambda text: _colours(text, positive=False))
 seed = held(_seed)
 shape = held(_shape)
 size = held(_size)
+crop = held(_crop)
 std = held(lambda text: _colours(text, positive=True))
 weights = held(_weights)

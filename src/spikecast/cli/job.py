@@ -201,14 +201,13 @@ def open_job(
         trust=options.trust,
     )
     batches = _numbered(opened(split="val", limit=options.limit), source, options)
-    count = options.calibrate if options.limit is None else min(options.calibrate, options.limit)
     if calibrate_on_measured:
         calibrating = batches
     else:
         try:
-            calibrating = opened(split="train", limit=count)
+            calibrating = opened(split="train", limit=options.calibrate)
         except DataError:  # there is no training split
-            calibrating = opened(split="val", limit=count)
+            calibrating = opened(split="val", limit=options.calibrate)
     common.note(
         f"{options.model}, {options.data}: {_size_text(batches, source)}{_overlap(calibrating, batches, source)}"
     )
@@ -238,7 +237,7 @@ def _size_text(batches: Iterable[Any], source: Source) -> str:
         return "batches of its own"
     if not source.takes_images:
         return f"{len(batches)} samples"
-    assumed = " (assumed; say --size, --mean, --std if not so)" if source.is_assumed else ""
+    assumed = " (assumed; say --size, --crop, --mean, --std if not so)" if source.is_assumed else ""
     return f"{len(batches)} images; {source.preparation}{assumed}"
 
 

@@ -72,6 +72,14 @@ class WeightOptions:
     size: Annotated[
         int | None, typer.Option(help="pixels of a side, where not the model's usual size", callback=checks.size)
     ] = None
+    crop: Annotated[
+        float | None,
+        typer.Option(
+            help="share of a side that the middle square has, 1 for all of it; unless given what the model's publisher "
+            "says, else 0.875, and 1 for images below 128 pixels",
+            callback=checks.crop,
+        ),
+    ] = None
     mean: Annotated[
         str,
         typer.Option(

@@ -120,7 +120,7 @@ def open_source(options: ModelOptions, machine: MachineOptions) -> Source:
             raise ConfigError(f"--sandbox goes with a FILE{SUFFIX}, and {spec} is none; leave it out")
         loaded = _opened(spec, options)
         loaded.model.to(device)
-    preparation = _prepared(loaded.preparation, options)
+    preparation = _prepared(loaded, options)
     known = vars(loaded) | {
         "preparation": preparation,
         "is_assumed": loaded.is_assumed and preparation == loaded.preparation,
@@ -174,8 +174,15 @@ def _of_network(spec: str, network: Network) -> Loaded:
         raise ArtifactError(f"{spec}: {error}; save it again") from error
 
 
-def _prepared(preparation: Preparation, options: ModelOptions) -> Preparation:
-    changed: dict[str, Any] = {} if options.size is None else {"size": options.size}
+def _prepared(loaded: Loaded, options: ModelOptions) -> Preparation:
+    """As the publisher says, and as the options say otherwise."""
+    preparation = loaded.preparation
+    changed: dict[str, Any] = {}
+    if options.size is not None:
+        square = Preparation.for_input((None, preparation.channels, options.size, options.size))
+        changed = {"size": options.size} | ({"crop": square.crop} if loaded.is_assumed else {})
+    if options.crop is not None:
+        changed["crop"] = options.crop
     for name in ("mean", "std"):
         if text := getattr(options, name):
             changed[name] = common.fractions(text, name)

@@ -49,7 +49,7 @@ def find_regions(model: nn.Module, call: Call, config: Config, *, strict: bool =
     share = finder.share(call)
     network.add_note(
         f"regions found: {', '.join(finder.found)}; {share:.1%} of the multiply-accumulates of the whole forward are "
-        "inside (counted by torch, borders included)"
+        "inside (of the first batch, counted by torch, borders included)"
     )
     for name in resized:
         what = "left out" if config.num_steps > 1 else "one step only"

@@ -33,6 +33,10 @@ from spikecast.progress import Listener, counted, length, tell, telling
 if TYPE_CHECKING:
     from spikecast.storage.sandbox import Sandbox
 
+NO_NEURONS = (
+    "no neuron was put in, so nothing spikes, and only costs that charge the input as spikes make it cheaper; "
+    "Config(encode_input=True) sends the input as spikes"
+)
 FilePath = str | os.PathLike[str]
 Device = str | torch.device | None
 
@@ -135,6 +139,8 @@ def convert(
     network.inputs = inputs
     if binder.dropped:
         network.add_note(binder.dropped_note)
+    if not network.sites:
+        network.add_note(NO_NEURONS)
     _warn_of_saving(network)
     return network
 

@@ -7,9 +7,11 @@ own for each call site (its first call in a step, its second, ...).
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +33,7 @@ from spikecast.network.report import Report
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates, Recorded
 
+OUTSIDE = "outside of the regions, run as in the ANN, and their energy is counted on neither side"
 # What a region does when it is called: (region, its graph, the number of the call in this step) -> run and observer.
 Part = Callable[["Region", Program, int], tuple[Execution, Observer]]
 
@@ -42,9 +45,16 @@ class _Pass:
         self.part, self.listened = part, listened
         self.calls: Counter[str] = Counter()
         self.heard: list[Tensor] = []
+        self.outside: set[str] = set()  # modules with weights that ran outside of all regions
 
 
 _now: ContextVar[_Pass | None] = ContextVar("pass", default=None)  # of this thread: others may run the same network
+
+
+def _note_outside(name: str, *_: Any) -> None:
+    """A hook of the copy's modules that are in no region."""
+    if (now := _now.get()) is not None:
+        now.outside.add(name)
 
 
 class Region(nn.Module):
@@ -104,11 +114,25 @@ class RegionNetwork(Network):
         self._regions = {name: Region(name, network) for name, network in networks.items()}
         self.regions = nn.ModuleDict({name.replace(".", "/"): region for name, region in self._regions.items()})
         self.model = shadow(model, self._regions)
+        self.outside: set[str] = set()  # modules with weights that the ANN's forward ran outside of all regions
+        self.has_seen_ann = False  # then others that run later are news
+        self._watch_outside()
         self.eval()
+
+    def _watch_outside(self) -> None:
+        """Have the copy's modules with weight matrices that are in no region say when they run."""
+        inside = tuple(f"{name}." for name in self._regions)
+        for name, module in self.model.named_modules():
+            hooks = module._forward_pre_hooks.values()
+            is_watched = any(getattr(hook, "func", None) is _note_outside for hook in hooks)  # copied along
+            has_weights = any(p.dim() > 1 for p in module.parameters(recurse=False))
+            if has_weights and not is_watched and not f"{name}.".startswith(inside):
+                module.register_forward_pre_hook(partial(_note_outside, name))
 
     def with_config(self, config: Config) -> RegionNetwork:
         made = RegionNetwork(self.model, {n: part.with_config(config) for n, part in self.networks.items()}, config)
         made.about, made.inputs, made.notes = dict(self.about), self.inputs, list(self.notes)
+        made.outside, made.has_seen_ann = set(self.outside), self.has_seen_ann
         return made
 
     @property
@@ -126,6 +150,7 @@ class RegionNetwork(Network):
         notes = [
             "outside of the regions the original Python runs once per step",
             *self.notes,
+            *([f"{', '.join(sorted(self.outside))}: {OUTSIDE}"] if self.outside else []),
             *(f"{name}: {note}" for name, r in reports.items() for note in r.notes if "one step" not in note),
         ]
         rows = tuple(row for r in reports.values() for row in r.rows)
@@ -157,14 +182,28 @@ class RegionNetwork(Network):
     def _steps(self, call: Call, total: int, spiking: _Spiking) -> Iterator[tuple[int, Any]]:
         for t in range(1, total + 1):
             spiking.t = t
-            yield t, self._pass(call, _Pass(spiking))
+            now = _Pass(spiking)
+            yield t, self._pass(call, now)
+            self._warn_of(now.outside - self.outside)
 
     @torch.no_grad()
     def analog_with(self, call: Call, observer: Observer) -> Any:
         def part(region: Region, program: Program, index: int) -> tuple[Execution, Observer]:
             return region.network.execution(program, moving_inputs=True), observer
 
-        return self._pass(call, _Pass(part))
+        now = _Pass(part)
+        answer = self._pass(call, now)
+        self.outside |= now.outside
+        self.has_seen_ann = True
+        return answer
+
+    def _warn_of(self, outside: set[str]) -> None:
+        """Modules that only these inputs run: no batch that was converted with had them."""
+        if outside and self.has_seen_ann:
+            self.outside |= outside
+            names = ", ".join(sorted(outside))
+            remedy = "convert with batches that run them, or name them in regions="
+            warnings.warn(f"{names}: {OUTSIDE}; {remedy}", UserWarning, stacklevel=2)
 
     @computing()
     def _pass(self, call: Call, now: _Pass) -> Any:

@@ -18,6 +18,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others may start programs, as EPS does
 MAX_PIXELS = 100_000_000
 MAX_SIZE = 8192  # pixels of a side
+SMALL = 128  # pixels: images below it are shown whole, as those of CIFAR and MNIST are
 LUMA = (0.299, 0.587, 0.114)  # how bright each colour is, as in ITU-R 601
 
 
@@ -60,12 +61,14 @@ class Preparation:
 
     @classmethod
     def for_input(cls, dims: Sequence[int | None]) -> Preparation:
-        """What the sizes of an input [N, C, H, W] say: how large its images are, and whether they are grey."""
+        """What the sizes of an input [N, C, H, W] say: how large its images are, whether whole, and whether grey."""
         if len(dims) != 4:
             return cls()
         grey: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)} if dims[1] == 1 else {}
-        size = dims[2] if dims[2] == dims[3] and dims[2] in range(1, MAX_SIZE + 1) else cls.size
-        return cls(size=size, **grey)
+        side = dims[2]
+        if side is None or side != dims[3] or not 1 <= side <= MAX_SIZE:
+            return cls(**grey)
+        return cls(size=side, crop=1.0 if side < SMALL else cls.crop, **grey)
 
     def __str__(self) -> str:
         how = f"{self.interpolation}, squashed" if self.squash else self.interpolation
