@@ -192,6 +192,10 @@ def test_advice_is_that_of_explain(page, report) -> None:
     advice = report.networks[0].advice
     assert [line.replace(" %", "%") for line in seen(page, "#advice-list li")] == advice
     assert advice
+    around = "[...document.querySelectorAll('#advice-list wbr')].map((e) => [e.previousSibling, e.nextSibling])"
+    breaks = page.run(f"{around}.map((pair) => pair.map((text) => text.data))")
+    assert breaks  # names may break behind a dot
+    assert not [pair for pair in breaks if pair[0][-2:-1].isdigit() and pair[1][:1].isdigit()]  # and numbers may not
 
 
 def test_classes_have_their_names(page, report) -> None:

@@ -54,12 +54,14 @@ function drawLayers() {
   byId("layer-summary").textContent = spaced([current().summary, ...current().notes].join(". ") + ".");
   drawAdvice();
 }
+/** Names of layers may break behind their dots, not inside a word; numbers may not. */
+const softened = (text) => text.split(/(?<=[a-z_]\.)(?=\w)|(?<=\w\.)(?=[a-z_])/i).flatMap((part, i) => (i ? [h("wbr", {}), part] : [part]));
 /** What `spikecast explain` says of this network. */
 function drawAdvice() {
   const { advice } = current(), good = report.page.from[state.network];
   byId("advice").hidden = !advice.length;
-  byId("advice-title").textContent = good ? "The answers are as good as the ANN’s. To come still closer:" : "What would help";
-  byId("advice-list").replaceChildren(...advice.map((line) => h("li", {}, spaced(line))));
+  byId("advice-title").textContent = good ? "The answers are as good as the ANN’s. An energy_budget asks for less energy. To come still closer:" : "What would help";
+  byId("advice-list").replaceChildren(...advice.map((line) => h("li", {}, ...softened(spaced(line)))));
 }
 function sortLayers(key) {
   const text = COLUMNS.find((c) => c.key === key).text;
