@@ -25,6 +25,11 @@ def si(value: float, unit: str = "") -> str:
     return f"{value * 1e12:.3g} p{unit}" if unit and value else f"{value:.3g}"
 
 
+def many(number: int, noun: str, plural: str = "") -> str:
+    """So many of something, where one is one: 1 site, 4 sites."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def duration(seconds: float) -> str:
     """A time as people say it: 45 s, 12 min, 3 h 20 min, 2 d 5 h."""
     if seconds < 60:

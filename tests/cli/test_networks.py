@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -218,7 +220,7 @@ def test_report(cli, home: Path, saved: Path) -> None:
     words = ["--data", "demo:digits", "--limit", "16", "--out", "page.html", "--plot", "curves.svg"]
     done = cli("report", "digits.spikecast", *words, "--json")
     assert done.code == 0, done.err
-    assert list(json.loads(done.out)) == ["out", "ann", "differential"]
+    assert list(json.loads(done.out)) == ["out", "ann", "headline", "differential"]
     assert json.loads(done.out)["differential"]["slots"] == [3, 6]
     assert "<html" in (home / "page.html").read_text()
     assert "<svg" in (home / "curves.svg").read_text()
@@ -327,11 +329,31 @@ def test_doctor(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     done = cli("doctor")
     assert 'pip install "spikecast[vision]" (lacks timm' in done.out
     assert 'pip install "spikecast[demo]" (lacks scikit-learn' in done.out
+    assert "broken" not in done.out
     assert json.loads(cli("doctor", "--json").out)["extras"]["vision"] == dict(
         zip(EXTRAS["vision"], ["1.0", "1.0", None, "1.0"], strict=True)
     )
     missing.update(EXTRAS["vision"])
     assert "for timm:, torchvision:, and images from files)" in cli("doctor").out  # no line is cut
+
+
+def test_doctor_says_why_a_package_fails(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package may be there and yet fit no other: each that an extra needs is imported."""
+    found, tried = importlib.import_module, []
+
+    def broken(name: str) -> Any:
+        tried.append(name)
+        if name == "torchvision":
+            raise RuntimeError("operator torchvision::nms does not exist\nand more")
+        return found(name)
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    (line,) = [line for line in cli("doctor").out.splitlines() if line.startswith("extra vision")]
+    why = "RuntimeError: operator torchvision::nms does not exist"
+    assert line.split()[2] == "broken"
+    assert f"torchvision cannot be imported ({why}); install it again" in line
+    assert {"PIL", "sklearn", "timm", "transformers", "onnx"} <= set(tried)
+    assert json.loads(cli("doctor", "--json").out)["broken"] == {"torchvision": why}
 
 
 def test_doctor_knows_the_extras() -> None:

@@ -52,6 +52,10 @@ def test_converted_saved_and_measured(cli: Callable[..., Any]) -> None:
     done = cli("eval", "sorted.spikecast", "--of", *WORDS, *data)
     assert done.code == 0, done.err
     assert json.loads(done.out)["samples"] == 12
+    complaint = cli("eval", "sorted.spikecast", *data).complaint
+    assert complaint.endswith(
+        "sorted.spikecast holds regions of a model; give that model: spikecast.load(path, model=...), or --of MODEL"
+    )
     saved = ["inspect", "sorted.spikecast", "--of", *WORDS]
     assert "regions found: body, head" in cli(*saved).out
     assert "--regions auto: sorted.spikecast is converted already" in cli(*saved, "--regions", "auto").complaint

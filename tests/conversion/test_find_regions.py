@@ -302,7 +302,7 @@ def test_a_branch_that_no_batch_took_is_said_when_it_runs() -> None:
         answers = network.run(bright)
     assert torch.equal(network.run(bright), answers)
     assert [n for n in network.report.notes if n.startswith("bright.0, bright.2: outside of the regions")]
-    assert not model.bright[0]._forward_pre_hooks  # the caller's model is as it was
+    assert not model.get_submodule("bright.0")._forward_pre_hooks  # the caller's model is as it was
 
 
 def test_a_branch_of_a_later_batch_is_in_the_report() -> None:

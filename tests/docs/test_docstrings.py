@@ -37,6 +37,7 @@ METHODS = [
 ]
 METHODS += [
     "spikecast.hardware.IntegerNetwork.run",
+    "spikecast.hardware.IntegerNetwork.save",
     "spikecast.hardware.IntegerNetwork.trace",
     "spikecast.hardware.IntegerNetwork.weights",
     "spikecast.hardware.Simulator.run",

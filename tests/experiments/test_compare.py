@@ -282,6 +282,11 @@ def test_best_is_said_outside_of_the_intervals_only() -> None:
     near = Sweep("top1", points, scores=right_on(200, a=(100,), b=(178,), c=(180,))).within()
     assert near.rivals == [points[1]]  # two samples more may be luck
     assert near.text == "chosen within the budget; 1 of 2 other settings within the budget may be as good"
+    assert (near.cheaper, found.cheaper) == (points[1], None)
+    close = right_on(200, a=(178,), b=(179,), c=(180,))
+    assert Sweep("top1", points, scores=close).within().cheaper == points[0]
+    cheap = point("c", 1, 1, 0.9, 0.05)
+    assert Sweep("top1", [*points[:2], cheap], scores=close).within().cheaper is None
     alone = Sweep("top1", points, scores=right_on(200, a=(100,), b=(178,), c=(180,))).within(energy=0.1)
     assert alone.text == "the only setting within the budget"
 

@@ -143,7 +143,7 @@ def test_stream_is_the_same_step_by_step(network, events, monkeypatch) -> None:
     assert all(np.array_equal(whole.columns[n], events.columns[n]) for n in COLUMNS)
 
 
-@pytest.mark.parametrize("suffix", ["npz", "h5", "events"])
+@pytest.mark.parametrize("suffix", ["npz", "h5", "hdf5"])
 def test_files(events, tmp_path: Path, suffix) -> None:
     path = tmp_path / f"run.{suffix}"
     events.save(path)
@@ -159,7 +159,7 @@ def test_files(events, tmp_path: Path, suffix) -> None:
     if suffix == "npz":
         with np.load(path, allow_pickle=False) as stock:
             assert np.array_equal(stock["t"], events.columns["t"])
-    if suffix == "h5":
+    else:
         import h5py
 
         with h5py.File(path) as stock:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from spikecast import Config, convert
-from spikecast.errors import ConfigError, DataError
+from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.hardware.integer.fixed_point import _keeping_sums
 from spikecast.hardware.integer.network import IntegerNetwork
 from spikecast.hardware.integer.neuron import IntegerNeurons, gain, grown
@@ -19,6 +19,7 @@ from spikecast.theory.neuron import Neuron, encode
 from tests.nets import relative
 
 BURSTS = pytest.mark.parametrize("burst", [1, 3])
+BOUNDARIES = pytest.mark.parametrize("boundary", [0.75, 1.0])
 
 
 class Residual(nn.Module):
@@ -48,7 +49,8 @@ def residual(burst=1, **settings):
 def test_wide_weights_are_the_float_network(coding, granularity, bursts) -> None:
     snn, x = residual(coding=coding, granularity=granularity, **bursts)
     net = IntegerNetwork(snn, weight_bits=16, membrane_bits=40)
-    assert set(net.report.host.values()) == {"weights on values, not on spikes"}
+    (why,) = net.report.host.values()
+    assert why == "weights on values, not on spikes; convert with Config(encode_input=True) to send the input as spikes"
     assert relative(net.run(x), snn.run(x)) < 0.01
     eight = IntegerNetwork(snn)
     assert relative(eight.run(x), snn.run(x)) < 0.1
@@ -111,25 +113,29 @@ def test_a_synapse_adds_subtracts_and_shifts() -> None:
 
 
 @BURSTS
+@BOUNDARIES
 @pytest.mark.parametrize("num_levels", [1, 4, 8])
-def test_levels_are_those_of_the_definition(num_levels, burst) -> None:
-    neuron, fraction = Neuron(num_levels=num_levels, burst=burst), 12
+def test_levels_are_those_of_the_definition(num_levels, burst, boundary) -> None:
+    neuron, fraction = Neuron(num_levels=num_levels, burst=burst, firing_boundary=boundary), 12
     potential = torch.arange(-3 << fraction, 3 << fraction)
     neurons = IntegerNeurons("s", neuron, torch.ones(1), torch.full((1,), fraction), "divide")
     pulses = neurons.step(potential, 1, Widths(32))
-    levels = fire_burst(fire_argmin, potential.double() / 2**fraction, num_levels, burst)
+    levels = fire_burst(fire_argmin, potential.double() / 2**fraction * 0.75 / boundary, num_levels, burst, boundary)
     expected = level_value(levels, torch.float64)
     assert torch.equal(pulses.double() / 2 ** (num_levels - 1), expected)
     assert torch.equal(neurons.membrane, potential - (expected.sum(0) * 2**fraction).long())
 
 
 @pytest.mark.parametrize("interval", [(-float("inf"), float("inf")), (0.0, float("inf")), (0.0, 1.5), (-0.5, 1.0)])
-@pytest.mark.parametrize("coding", ["differential", "rate"])
+@pytest.mark.parametrize(("coding", "signed"), [("differential", True), ("rate", True), ("rate", False)])
 @BURSTS
-def test_a_neuron_over_time(coding, interval, burst) -> None:
+@BOUNDARIES
+def test_a_neuron_over_time(coding, interval, burst, boundary, signed) -> None:
     """Against the value view: inputs are multiples of 2**-20, so that only the division by t can round."""
     lower, upper = interval
-    neuron = Neuron(coding=coding, num_levels=4, burst=burst, lower=lower, upper=upper)
+    neuron = Neuron(
+        coding=coding, num_levels=4, burst=burst, lower=lower, upper=upper, firing_boundary=boundary, signed=signed
+    )
     inputs = (torch.randn(8, 400) * 2**20).round().double() / 2**20
     encoded = encode(inputs, torch.ones(400).double(), neuron, want_levels=True)
     neurons = IntegerNeurons("s", neuron, torch.ones(400), torch.full((400,), 30), "divide")
@@ -143,6 +149,8 @@ def test_a_neuron_over_time(coding, interval, burst) -> None:
         before = now
     assert differ <= 4
     assert 30 < widths.used["s membrane"] < 40
+    bounded = upper < float("inf") or (signed and lower > -float("inf"))
+    assert ("s estimate" in widths.used) == bounded
 
 
 def test_gains() -> None:
@@ -200,14 +208,6 @@ def test_memory_is_what_a_chip_stores() -> None:
     assert len(memory.table().splitlines()) == 1 + len(names) + 1
 
 
-def test_only_rectifying_neurons_keep_their_estimate() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 3)).eval()
-    memory = IntegerNetwork(convert(model, [torch.randn(8, 4)], Config(num_steps=2, burst=1))).memory()
-    # the ReLU's neurons, what the host reads for the GELU, the identity neurons behind it, the answer
-    assert [layer.registers for layer in memory.layers.values()] == [2, 1, 1, 1]
-
-
 def test_fewer_weight_bits_are_advised_where_they_help() -> None:
     widths = Widths(12)
     widths.fit("a membrane", torch.tensor([2**11, 5]))
@@ -258,8 +258,39 @@ def test_graded_units_stay_on_the_host(coding, burst) -> None:
     assert all(relative(a, b) < 0.02 for a, b in zip(ours, theirs, strict=True))
 
 
+def test_what_the_host_computes_has_the_names_of_modules() -> None:
+    snn, _ = residual()
+    assert list(IntegerNetwork(snn).report.host) == ["input -> a"]
+    assert not IntegerNetwork(residual(encode_input=True)[0]).report.host
+    x = torch.randn(3, 4, 6)
+    tokens = convert(Tokens().eval(), [x], Config(num_steps=2, burst=1))
+    host = IntegerNetwork(tokens).report.host
+    assert host["norm"] == "layer_norm is not linear"
+    assert host["mix (attention)"] == "softmax is not linear"  # one of many ops of that module
+    assert host["gelu"] == "gelu is not linear"  # of no module
+    assert host["input -> add"].endswith("; convert with Config(encode_input=True) to send the input as spikes")
+    assert sum("encode_input" in why for why in host.values()) == sum(way.startswith("input") for way in host) > 0
+    two = convert(TwoInputs().eval(), [(x, x)], Config(num_steps=2, thresholds="quantile"))
+    assert set(IntegerNetwork(two).report.host) == {"input_0 -> add", "input_1 -> add"}
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.out = nn.Linear(6, 5), nn.Linear(6, 5), nn.Linear(5, 2)
+
+    def forward(self, x, y):
+        return self.out((self.a(x) + self.b(y)).relu())
+
+
+def test_it_says_what_it_is() -> None:
+    chip = IntegerNetwork(residual()[0], weight_bits=6)
+    text = "IntegerNetwork(4 layers, weight_bits=6, membrane_bits=24, division='divide', overflow='raise')"
+    assert repr(chip) == text
+
+
 def test_mistakes() -> None:
-    snn, x = residual()
+    snn, _ = residual()
     for settings, text in (
         ({"weight_bits": 1}, "weight_bits=1"),
         ({"membrane_bits": 64}, "membrane_bits=64"),
@@ -270,8 +301,12 @@ def test_mistakes() -> None:
             IntegerNetwork(snn, **settings)
     with pytest.raises(DataError):
         IntegerNetwork(snn).run(torch.randn(2, 3, 6, 6).double())
-    with pytest.raises(ConfigError, match="firing_boundary"):
-        IntegerNetwork(residual(firing_boundary=0.7)[0]).run(x)
+    with pytest.raises(ConfigError, match=r"^site 'relu.*' has firing_boundary=0.7: .* 0.75 and 1.0; convert with"):
+        IntegerNetwork(residual(firing_boundary=0.7)[0])
+    with pytest.raises(
+        ModelError, match=r"^this takes a whole SpikingNetwork and was given Residual; give what convert"
+    ):
+        IntegerNetwork(Residual())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^site 'relu.*' has leak=0.1: .*; convert with leak=0.0$"):
         IntegerNetwork(residual(leak=0.1)[0])
     snn = residual()[0]

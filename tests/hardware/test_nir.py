@@ -251,6 +251,16 @@ def test_importers_are_not_held_against_bursts(tmp_path: Path) -> None:
         check_nir(tmp_path / "net.nir", "sinabs", images(), network=bursts, python=sys.executable)
 
 
+@pytest.mark.parametrize("profile", ["composite", "extended"])
+def test_importers_are_not_given_nested_graphs(profile, tmp_path: Path) -> None:
+    export_nir(converted(LeNet(), images(), PLAIN), tmp_path / "net.nir", profile)
+    said = (
+        rf"net.nir has profile '{profile}', whose neurons .* sinabs does not read; export it with profile='portable'$"
+    )
+    with pytest.raises(ConfigError, match=said):
+        check_nir(tmp_path / "net.nir", "sinabs", images(), python=sys.executable)
+
+
 def test_thresholds_of_single_places_are_refused(tmp_path: Path) -> None:
     snn = converted(LeNet(), images(), dataclasses.replace(PLAIN, granularity="neuron"))
     with pytest.raises(ModelError, match=r"cannot say 2 .*\(relu, relu#2: .*granularity='channel'"):
@@ -293,8 +303,13 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         export_nir(snn, tmp_path / "net.nir", "best")  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="was given LeNet"):
         export_nir(LeNet(), tmp_path / "net.nir")  # type: ignore[arg-type]
+    (tmp_path / "folder.nir").mkdir()
     with pytest.raises(ArtifactError, match="is a folder"):
-        export_nir(snn, tmp_path)
+        export_nir(snn, tmp_path / "folder.nir")
+    (tmp_path / "folder.nir").rmdir()
+    for name in ("net", "net.npz", "net.h5"):
+        with pytest.raises(ConfigError, match=rf"{name}: the name must end in .nir; give such a name$"):
+            export_nir(snn, tmp_path / name)
     with pytest.raises(ArtifactError, match="is not written"):
         export_nir(snn, tmp_path / "no" / "such" / "net.nir")
     export_nir(snn, tmp_path / "net.nir")

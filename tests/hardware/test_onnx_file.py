@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import MissingExtraError, ModelError
+from spikecast.errors import ConfigError, MissingExtraError, ModelError
+from spikecast.hardware import IntegerNetwork
 from spikecast.hardware.onnx_file import export_onnx
 
 
@@ -57,4 +58,12 @@ def test_refusals(snn, tmp_path: Path, monkeypatch) -> None:
     parts = spikecast.convert(Net().eval(), [torch.rand(3, 2, 6, 6)], Config(thresholds="quantile"), regions=["conv"])
     with pytest.raises(ModelError, match="ONNX needs a network that was converted whole"):
         export_onnx(parts, tmp_path / "net.onnx")
+    with pytest.raises(ConfigError, match=r"net.nir: the name must end in .onnx; give such a name$"):
+        export_onnx(snn, tmp_path / "net.nir")
+    for other in (IntegerNetwork(snn), Net()):
+        said = (
+            f"^ONNX is written of a network that convert made, and this is {type(other).__name__}; give that network$"
+        )
+        with pytest.raises(ModelError, match=said):
+            export_onnx(other, tmp_path / "net.onnx")  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())

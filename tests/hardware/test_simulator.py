@@ -328,3 +328,24 @@ def test_misuse() -> None:
     simulator.start(x[:1])
     with pytest.raises(DataError, match="2 samples"):
         simulator.step(record_events(snn, x))
+    text = r"^events='net.npz' are no Events but str; give load_events\(path\)$"
+    with pytest.raises(DataError, match=text):
+        simulator.run(events="net.npz")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=text):
+        simulator.step("net.npz")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"^events=tensor\(.* are no Events but Tensor; give load_events\(path\)$"):
+        simulator.run(events=torch.zeros(3, 3))  # type: ignore[arg-type]
+    assert repr(simulator) == f"Simulator({len(snn.sites)} layers, t=0, samples=1)"
+
+
+def test_columns_that_there_are_not_are_refused() -> None:
+    snn, x = converted("plain")
+    simulator = Simulator(snn)
+    simulator.run(events=record_events(snn, x))
+    assert totals(simulator.counts, "visited") == []  # nobody was looked at
+    assert sum(totals(simulator.counts, "analog")) == 0  # there is no image
+    assert sum(totals(simulator.counts, "fired")) == len(record_events(snn, x))
+    with pytest.raises(
+        ConfigError, match=r"^column='nonsense' must be one of 'events', 'spikes', 'analog', 'fired', '"
+    ):
+        totals(simulator.counts, "nonsense")

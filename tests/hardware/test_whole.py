@@ -46,6 +46,23 @@ def test_regions_are_refused_with_the_name_that_works(view: str, regions: Any, t
     VIEWS[view](regions.networks["1"], tmp_path) if view not in ("events", "stream") else None
 
 
+def test_a_twin_says_what_it_is() -> None:
+    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)).eval()
+    snn = spikecast.convert(model, [X], Config(num_steps=2, thresholds="quantile"))
+    assert repr(snn.twin()) == "Twin(1 layers)"
+    assert repr(snn.twin(torch.float64)) == "Twin(1 layers, torch.float64)"
+
+
+def test_names_that_are_imported_late_are_listed() -> None:
+    import subprocess
+    import sys
+
+    code = "from spikecast import hardware; print('Simulator' in dir(hardware), 'totals' in dir(hardware.events))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
+    assert set(hardware.__all__) <= set(dir(hardware))
+
+
 def test_hardware_is_light_to_import() -> None:
     import subprocess
     import sys

@@ -93,7 +93,15 @@ def test_explain_names_the_site_and_the_remedy(model, x) -> None:
 def test_table_and_json(model, x) -> None:
     found = agreement(model, convert(model, x), [x])
     assert [line.split()[0] for line in found.table().splitlines()[:3]] == ["site", "1", "3"]
-    assert "6 samples" in found.table(0)
+    assert "6 samples; error of the answer at each step " in found.table(0)
+    *_, errors, neurons = found.table().splitlines()
+    for column in ("error", "own"):
+        assert f"{column}: " in errors
+    for column in ("clipped", "silent", "firing"):
+        assert f"{column}: " in neurons
+    one = agreement(model, convert(model, x), [x[:1]], num_steps=1).table()
+    assert "1 sample; error of the answer " in one
+    assert "at each step" not in one
     assert json.loads(json.dumps(found.to_json()))["sites"][0]["site"] == "1"
 
 
@@ -111,6 +119,27 @@ def test_answers_that_are_no_scores(x) -> None:
     found = agreement(model, convert(model, x), [x])
     assert found.same_class is None
     assert found.output_error[-1] < found.output_error[0]
+
+
+def test_models_and_networks_that_do_not_belong_together(model, x) -> None:
+    snn = convert(model, x)
+    with pytest.raises(ModelError, match=r"^a Sequential is no converted network \(the two are swapped\); give agree"):
+        agreement(snn, cast(Any, model), [x])
+    with pytest.raises(ModelError, match=r"^a Sequential is no converted network; give agreement\(model, network, "):
+        agreement(model, cast(Any, model), [x])
+    with pytest.raises(
+        ModelError, match=r"^Conv2d cannot take what the network takes \(Given groups=1.*; give the model "
+    ):
+        agreement(nn.Conv2d(3, 4, 3), snn, [x])
+    with pytest.raises(ModelError, match=r"^the model answers with a tensor \(6, 5\) and the network \(6, 4\); give "):
+        agreement(nn.Sequential(*model, nn.Linear(4, 5)), snn, [x])
+
+    class Two(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x, x
+
+    with pytest.raises(ModelError, match="the model answers with 2 values and the network with 1; give the model that"):
+        agreement(Two(), snn, [x])
 
 
 def test_regions_are_refused_with_a_remedy(model, x) -> None:

@@ -102,6 +102,15 @@ def test_ops_are_called_by_what_they_are(x) -> None:
     assert sorted((where, op) for where, op, *_ in rows) == [("0", "conv2d"), ("4", "linear")]
 
 
+def test_neurons_are_called_by_their_site(x) -> None:
+    """Also those that stand before an op, in no module; of regions each by its whole name."""
+    model = nn.Sequential(nn.Conv2d(x.shape[1], 4, 3), nn.GELU(), nn.Conv2d(4, 2, 1), nn.ReLU(), nn.Conv2d(2, 2, 1))
+    for regions in (None, ["2", "4"]):
+        network = spikecast.convert(model.eval(), [x], regions=regions)
+        rows = [line.split()[:2] for line in energy(network, [x], "full").table(ops=True).splitlines()]
+        assert {row[0] for row in rows if row[1:] == ["neurons"]} == set(network.sites)
+
+
 def test_mistakes(snn, x) -> None:
     with pytest.raises(ConfigError, match="'cheap' is not one of paper, honest, full"):
         energy(snn, [x], "cheap")

@@ -22,7 +22,8 @@ def test_eight_bits_answer_like_floats(case: Callable[..., Any], capsys: pytest.
     given = case("ResNet-20", 64, IMAGES)
     snn = spikecast.convert(given.model, [given.calibration], Config(num_steps=8, num_levels=4, burst=1))
     net = IntegerNetwork(snn)
-    assert set(net.report.host.values()) == {"weights on values, not on spikes"}  # the first convolution
+    (why,) = net.report.host.values()  # of the first convolution
+    assert why.startswith("weights on values, not on spikes")
     ann, labels = given.answers.argmax(-1), given.labels
     floats = torch.cat([snn.run(x)[-1] for x in given.images.split(BATCH)]).argmax(-1)
     whole = torch.cat([net.run(x)[-1] for x in given.images.split(BATCH)]).argmax(-1)

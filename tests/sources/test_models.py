@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from spikecast.errors import ConfigError, DataError, ModelError
+from spikecast.errors import ConfigError, DataError, MissingExtraError, ModelError
 from spikecast.sources import Preparation
 from spikecast.sources.models import load_weights, open_model
 
@@ -78,6 +80,43 @@ def test_a_factory_needs_trust(tmp_path: Path) -> None:
 def test_names_of_nothing(spec: str, message: str) -> None:
     with pytest.raises((ModelError, ConfigError), match=message):
         open_model(spec)
+
+
+MISSING = ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
+
+
+@pytest.mark.parametrize("spec", ["timm:resnet18", "torchvision:resnet18"])
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MISSING, r'needs torchvision; pip install "spikecast\[vision\]"$'),
+        (RuntimeError("operator torchvision::nms does not exist\nand more"), "torchvision::nms does not exist"),
+        (OSError("libc10_cuda.so: cannot open"), "libc10_cuda"),
+        (ImportError("undefined symbol", name="torchvision._C"), "undefined symbol"),
+        (AttributeError("partially initialized module 'torchvision'"), "partially initialized"),
+    ],
+)
+def test_a_torchvision_that_is_missing_or_does_not_fit(
+    spec: str, error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """timm imports it too, and is not to blame for it."""
+    found = builtins.__import__
+
+    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.partition(".")[0] in ("timm", "torchvision"):
+            raise error
+        return found(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(MissingExtraError, match=message) as told:
+        open_model(spec)
+    assert "\n" not in str(told.value)
+    if error is not MISSING:
+        package = spec.partition(":")[0]
+        assert f"model {spec} needs {package}, which cannot be imported ({type(error).__name__}: " in str(told.value)
+        assert f"torchvision does not fit torch {torch.__version__}; install both from the same index" in str(
+            told.value
+        )
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ import typer
 from spikecast.cli import checks, common
 from spikecast.cli.inspect import Shape
 from spikecast.cli.options import BatchSize, MachineOptions, ModelOptions, OutputOptions, SettingOptions, grouped
-from spikecast.cli.source import open_source
+from spikecast.cli.source import on_random_inputs, open_source
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError
 from spikecast.experiments.compare import has_rectifiers
 from spikecast.progress import progress
 from spikecast.sources import samples
-from spikecast.text import columns
+from spikecast.text import columns, many
 
 
 @grouped
@@ -52,20 +52,22 @@ def command(
     batch_size = samples(batch)  # a model that has an example is given that
     network = source.network
     if network is None:
-        config = settings.config(machine.seed, lambda: has_rectifiers(source.model, [batch]))
-        if "thresholds" not in settings.given and not config.has_goal:
-            config = dataclasses.replace(config, thresholds="quantile")  # found at once, and a step takes as long
-        network = convert(source.model, [batch], config)
+        with on_random_inputs(source, shape):
+            config = settings.config(machine.seed, lambda: has_rectifiers(source.model, [batch]))
+            if "thresholds" not in settings.given and not config.has_goal:
+                config = dataclasses.replace(config, thresholds="quantile")  # found at once, and a step takes as long
+            network = convert(source.model, [batch], config)
     steps = settings.steps or network.config.num_steps
     slots = network.slots(steps)[-1]
     calls = batch if isinstance(batch, tuple) else (batch,)
-    many = tuple(x.repeat(steps, *[1] * (x.dim() - 1)) for x in calls)
+    repeated = tuple(x.repeat(steps, *[1] * (x.dim() - 1)) for x in calls)
+    images = many(batch_size, "image")
     runs: dict[str, Callable[[], Any]] = {
-        f"ANN, {batch_size} images": lambda: source.model(*calls),
-        f"SNN, {batch_size} images, T = {steps}, {slots} slots": lambda: network.run(*calls, num_steps=steps),
+        f"ANN, {images}": lambda: source.model(*calls),
+        f"SNN, {images}, T = {steps}, {many(slots, 'slot')}": lambda: network.run(*calls, num_steps=steps),
     }
     if steps > 1:
-        runs[f"ANN, {batch_size * steps} images"] = lambda: source.model(*many)
+        runs[f"ANN, {many(batch_size * steps, 'image')}"] = lambda: source.model(*repeated)
     seconds = _medians(runs, rounds, source.device)
     table, data = _answer(seconds, batch_size, steps)
     common.show(table, {**data, "slots": slots}, as_json=output.as_json, out=output.out)
@@ -99,7 +101,7 @@ def _answer(seconds: dict[str, float], batch: int, steps: int) -> tuple[str, dic
         lines.append(
             f"and {snn / same:.2f} times as long as the ANN on {steps} times as many, which is as much arithmetic"
         )
-    lines.append(f"{torch.get_num_threads()} threads; medians")
+    lines.append(f"{many(torch.get_num_threads(), 'thread')}; medians")
     data = {
         "batch_size": batch,
         "num_steps": steps,

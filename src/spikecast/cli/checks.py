@@ -18,6 +18,7 @@ from spikecast.errors import ConfigError, SpikecastError
 from spikecast.page.plots import check_plot
 from spikecast.sources.classes import read_class_map
 from spikecast.storage.files import check_place
+from spikecast.text import many
 
 Rule = Callable[[Any], str | None]
 Callback = Callable[[typer.CallbackParam, Any], Any]
@@ -133,7 +134,7 @@ def device_named(name: str) -> torch.device:
         raise ConfigError("this machine has no CUDA device that torch can use; give cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"this machine has {torch.cuda.device_count()} CUDA devices, counted from 0; give one of them"
+            f"this machine has {many(torch.cuda.device_count(), 'CUDA device')}, counted from 0; give one of them"
         )
     return device
 

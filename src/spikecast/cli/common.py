@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from spikecast.errors import ConfigError
 from spikecast.network.base import Network
 from spikecast.sources import Data
 from spikecast.storage.files import write_whole
-from spikecast.text import comma_separated
+from spikecast.text import comma_separated, many
 
 MOST = 6  # kinds of neurons that are named in one line
 
@@ -34,6 +36,20 @@ def show(table: str, data: Any, *, as_json: bool, out: Path | None = None) -> No
         write_whole(out, json.dumps(data, indent=1) + "\n")
         note(f"written to {out}")
     print(json.dumps(data) if as_json else table, flush=True)
+
+
+@contextmanager
+def folders_for(path: Path) -> Iterator[None]:
+    """Make the folders that lack for a file, and remove them if writing it fails."""
+    made = [folder for folder in Path(os.path.abspath(path)).parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for folder in made:
+            with suppress(OSError):  # somebody else uses it already
+                folder.rmdir()
+        raise
 
 
 def figures(
@@ -85,13 +101,14 @@ def some_names(text: str, name: str) -> list[str]:
 def neurons(network: Network) -> str:
     """What the neurons of the sites are set to, in one line; the settings that most sites have come first."""
     kinds = Counter((own.num_levels, own.burst) for own in network.neurons.values())
-    said = [f"n={n} burst={burst} at {sites} sites" for (n, burst), sites in kinds.most_common(MOST)]
+    said = [f"n={n} burst={burst} at {many(sites, 'site')}" for (n, burst), sites in kinds.most_common(MOST)]
     rest = sum(kinds.values()) - sum(sites for _, sites in kinds.most_common(MOST))
-    return ", ".join([*said, f"others at {rest} sites"] if rest else said)
+    return ", ".join([*said, f"others at {many(rest, 'site')}"] if rest else said)
 
 
 def skipped(batches: Iterable[Any]) -> None:
     """Say which images were passed over."""
     lost = batches.skipped if isinstance(batches, Data) else []
     if lost:
-        note(f"{len(lost)} images were skipped: {'; '.join(lost[:5])}{' …' if len(lost) > 5 else ''}")
+        were = "1 image was" if len(lost) == 1 else f"{len(lost)} images were"
+        note(f"{were} skipped: {'; '.join(lost[:5])}{' …' if len(lost) > 5 else ''}")

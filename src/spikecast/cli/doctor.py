@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
+import sys
+import warnings
+from contextlib import redirect_stdout
 from importlib import metadata
 from typing import Any
 
@@ -17,6 +21,7 @@ from spikecast.errors import first_line
 from spikecast.text import columns
 from spikecast.theory.neuron import Neuron
 
+MODULES = {"pillow": "PIL", "scikit-learn": "sklearn", "huggingface-hub": "huggingface_hub"}  # where named otherwise
 CORE = ("torch", "numpy", "numba", "safetensors", "typer", "rich")
 EXTRAS = {
     "vision": ("pillow", "pycocotools", "timm", "torchvision"),
@@ -36,6 +41,7 @@ USES = {
     "hub": "hub://",
     "onnx": "onnx:FILE, and spikecast export --out FILE.onnx",
 }
+MEND = "install it again, with a version that fits the others; torch and torchvision come from the same index"
 
 
 @grouped
@@ -52,6 +58,7 @@ def command(output: JsonOption) -> None:
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in CORE},
         "extras": {extra: {name: _version(name) for name in names} for extra, names in EXTRAS.items()},
+        "broken": {name: why for names in EXTRAS.values() for name in names if (why := _broken(name)) is not None},
         "threads": {"torch": torch.get_num_threads(), "cores": os.cpu_count()},
         "kernels": {"cpu": _kernel("cpu"), "cuda": _kernel("cuda") if torch.cuda.is_available() else "no CUDA device"},
     }
@@ -63,6 +70,19 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _broken(package: str) -> str | None:
+    """Why a package that is there cannot be imported; None where it can, or is not there."""
+    if _version(package) is None:
+        return None
+    try:
+        with warnings.catch_warnings(), redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            importlib.import_module(MODULES.get(package, package))
+    except Exception as error:  # whatever a package that fits no other may raise
+        return f"{type(error).__name__}: {first_line(error)}"
+    return None
 
 
 def _kernel(device: str) -> str:
@@ -84,5 +104,9 @@ def _text(data: dict[str, Any]) -> str:
         missing = [name for name, version in packages.items() if version is None]
         has = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
         remedy = f'pip install "spikecast[{extra}]" (lacks {", ".join(missing)}; for {USES[extra]})'
-        rows.append((f"extra {extra}", "missing" if missing else "there", remedy if missing else has))
+        state, said = ("missing", remedy) if missing else ("there", has)
+        why = [f"{name} cannot be imported ({data['broken'][name]})" for name in packages if name in data["broken"]]
+        if why:
+            state, said = "broken", f"{'; '.join(why)}; {MEND}" + (f"; {remedy}" if missing else "")
+        rows.append((f"extra {extra}", state, said))
     return columns(rows)

@@ -23,12 +23,16 @@ def command(
             callback=checks.at_least(1, "axis 0 is the batch"),
         ),
     ] = None,
+    ops: Annotated[
+        bool, typer.Option("--ops", help="say also where the energy goes, op by op (--json always does)")
+    ] = False,
 ) -> None:
     """Convert MODEL and measure it on --data, beside the model itself; or measure a FILE.spikecast.
 
     \b
     spikecast eval demo:vit --data demo:digits --steps 4
     spikecast eval digits.spikecast --data demo:digits
+    spikecast eval demo:vit --data demo:digits --ops --costs full
     spikecast eval demo:cnn --data demo:digits --steps 8 --plot curve.pdf --csv curve.csv
     spikecast eval timm:vit_tiny_patch16_224 --pretrained --data imagenet:/data/imagenet --limit 1000
     spikecast eval mine.py:yolo --data mine.py:images --task mine.py:boxes --trust
@@ -42,4 +46,7 @@ def command(
         lambda path: write_evaluations({given.model: evaluation}, path, costs=given.costs),
         evaluation.rows,
     )
-    common.show(evaluation.table(), evaluation.to_json(), as_json=given.as_json, out=given.out)
+    table = evaluation.table()
+    if ops and evaluation.energy is not None:
+        table += f"\n\n{evaluation.energy.table(ops=True)}"
+    common.show(table, evaluation.to_json(), as_json=given.as_json, out=given.out)

@@ -12,6 +12,7 @@ from spikecast.cli import checks, common
 from spikecast.cli.job import open_job
 from spikecast.cli.options import FigureOptions, JobOptions, OutputOptions, SettingOptions, grouped
 from spikecast.cli.source import whole
+from spikecast.config import Config
 from spikecast.errors import ConfigError
 from spikecast.measure import agreement
 from spikecast.network.spiking import SpikingNetwork
@@ -52,8 +53,10 @@ def command(
     if raster is None and (site or sample):
         raise ConfigError("--site and --sample are of the raster; say --raster FILE, or leave them out")
     job = open_job(given)
-    if isinstance(job.batches, Data) and sample >= len(job.batches):
-        raise ConfigError(f"--sample {sample}: there are {len(job.batches)} images, counted from 0; give a lower one")
+    count = len(job.batches) if isinstance(job.batches, Data) else None
+    if count is not None and sample >= count:
+        there = "is 1 image" if count == 1 else f"are {count} images"
+        raise ConfigError(f"--sample {sample}: there {there}, counted from 0; give a lower one")
     config = job.config(settings, given.seed)
     network = whole(job.network(config), given.model)
     call, place = (None, 0) if raster is None else sample_of(_with_site(network, site), job.data(), sample)
@@ -67,11 +70,22 @@ def command(
         common.figures(FigureOptions(plot=raster), partial(write_raster, spikes, num_levels=levels), list)
     words = compared.explain(most)
     common.show(
-        "\n".join([compared.table(), "", *words]),
+        "\n".join([compared.table(), "", *words, *_energy(config)]),
         {**compared.to_json(), "explain": words},
         as_json=output.as_json,
         out=output.out,
     )
+
+
+def _energy(config: Config) -> list[str]:
+    """What the advice leaves out: it is about errors, and mostly costs energy."""
+    goal, set_to = config.energy_budget, ""
+    if goal is not None:
+        set_to = f"; it was {goal:g}"
+    return [
+        f"for less energy: --energy-budget SHARE, of the ANN's, when the model is converted{set_to}",
+        "where the energy goes: spikecast eval --ops, with the same MODEL and --data",
+    ]
 
 
 def _with_site(network: SpikingNetwork, site: str) -> SpikingNetwork:

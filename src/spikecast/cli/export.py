@@ -18,6 +18,7 @@ from spikecast.cli.source import SUFFIX, Source, open_source, whole
 from spikecast.errors import ConfigError
 from spikecast.hardware.nir import Profile
 from spikecast.network.spiking import SpikingNetwork
+from spikecast.text import many
 
 # Settings without which no neuron can be said in a profile, and how they are given.
 RATE = {"coding": ("rate", "--coding rate"), "burst": (1, "--burst 1"), "leak": (0.0, "--set leak=0.0")}
@@ -81,7 +82,8 @@ def command(
         return
     from spikecast.hardware.nir import check_nir, export_nir
 
-    exported = export_nir(network, out, cast(Any, profile), split)
+    with common.folders_for(out):
+        exported = export_nir(network, out, cast(Any, profile), split)
     common.note(f"written to {out}")
     text, data = str(exported), dataclasses.asdict(exported)
     if importers and not isinstance(inputs, Tensor):
@@ -138,7 +140,12 @@ def _write_events(network: SpikingNetwork, inputs: Any, out: Path, steps: int | 
 
     with torch.no_grad():
         events = record_events(network, inputs, num_steps=steps)
-    events.save(out)
+    with common.folders_for(out):
+        events.save(out)
     common.note(f"written to {out}")
     data = {"out": str(out), "events": len(events), "samples": events.samples, "num_steps": events.num_steps}
-    common.show(f"{len(events)} events of {events.samples} samples, T = {events.num_steps}", data, as_json=as_json)
+    common.show(
+        f"{many(len(events), 'event')} of {many(events.samples, 'sample')}, T = {events.num_steps}",
+        data,
+        as_json=as_json,
+    )

@@ -10,10 +10,11 @@ import typer
 from spikecast.cli import checks, common
 from spikecast.cli.convert import Strict
 from spikecast.cli.options import JsonOption, MachineOptions, ModelOptions, grouped
-from spikecast.cli.source import open_source
+from spikecast.cli.source import on_random_inputs, open_source
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
 from spikecast.errors import ConfigError
+from spikecast.text import many
 
 Shape = Annotated[
     str,
@@ -46,7 +47,8 @@ def command(
     if network is None:
         # The thresholds do not matter here; those that random inputs give are thrown away.
         config = Config(num_steps=1, thresholds="quantile")
-        network = convert(source.model, [source.inputs(2, shape)], config, strict=strict, regions=source.regions)
+        with on_random_inputs(source, shape):
+            network = convert(source.model, [source.inputs(2, shape)], config, strict=strict, regions=source.regions)
     data: dict[str, Any] = {**source.about, **network.about, **network.report.to_json()}
     prepared = f"; {source.preparation}" if source.takes_images else ""
     lines = [f"{data['model']}: {data['task']}{prepared}"]
@@ -54,7 +56,7 @@ def command(
         data["config"] = network.config.to_json()
         data["neurons"] = {n: {"num_levels": s.num_levels, "burst": s.burst} for n, s in network.neurons.items()}
         lines += [f"converted: {settings(network.config)}", f"neurons: {common.neurons(network)}"]
-        lines.append(f"T = {network.config.num_steps}, {network.slots()[-1]} pulse slots")
+        lines.append(f"T = {network.config.num_steps}, {many(network.slots()[-1], 'pulse slot')}")
     common.show("\n".join([str(network.report), *lines]), data, as_json=output.as_json)
 
 

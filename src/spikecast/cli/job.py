@@ -18,6 +18,7 @@ from spikecast import distributed
 from spikecast.batches import Binder, calls
 from spikecast.cli import common
 from spikecast.cli.options import JobOptions, MeasureOptions, SettingOptions
+from spikecast.cli.own_data import own_origin, own_size
 from spikecast.cli.source import Source, on_device, open_source, open_task
 from spikecast.config import Config
 from spikecast.conversion.pipeline import convert
@@ -32,7 +33,7 @@ from spikecast.network.frames import mean_call
 from spikecast.progress import progress, stages, telling
 from spikecast.sources import Data, open_data, samples
 from spikecast.sources.data import check_data
-from spikecast.text import duration
+from spikecast.text import duration, many
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Job:
         size = _size(self.batches)
         if size is None:
             return f"about {duration(each * (steps + 1))} for each image"
-        return f"{size} images, about {duration(each * (steps + 1) * size / distributed.world()[1])}"
+        return f"{many(size, 'image')}, about {duration(each * (steps + 1) * size / distributed.world()[1])}"
 
     def has_rectifiers(self) -> bool:
         """Whether the network that comes of the model has rectifying neurons."""
@@ -234,21 +235,23 @@ def _numbered(batches: Iterable[Any], source: Source, options: JobOptions) -> It
 def _size_text(batches: Iterable[Any], source: Source) -> str:
     """What was understood of the data."""
     if not isinstance(batches, Data):
-        return "batches of its own"
+        return own_size(batches)
     if not source.takes_images:
-        return f"{len(batches)} samples"
+        return many(len(batches), "sample")
     assumed = " (assumed; say --size, --crop, --mean, --std if not so)" if source.is_assumed else ""
-    return f"{len(batches)} images; {source.preparation}{assumed}"
+    return f"{many(len(batches), 'image')}; {source.preparation}{assumed}"
 
 
 def _overlap(calibrating: Iterable[Any], batches: Iterable[Any], source: Source) -> str:
     """Whether thresholds come from other images than those measured, where that can be told."""
-    if source.network is not None or not isinstance(calibrating, Data) or not isinstance(batches, Data):
+    if source.network is not None:
         return ""
+    if not isinstance(calibrating, Data) or not isinstance(batches, Data):
+        return f"; thresholds from {own_origin(calibrating, batches)}"
     total, measured = len(calibrating), calibrating.shared_with(batches)
     if 0 < measured < total:
         return f"; thresholds from {total}, {measured} of which are measured too"
-    return f"; thresholds from {total} {'of these' if measured else 'others'}"
+    return f"; thresholds from {total} of these" if measured else f"; thresholds from {many(total, 'other')}"
 
 
 def _said(source: Source, options: JobOptions) -> dict[str, Any]:
@@ -283,6 +286,6 @@ def _digests(*specs: str) -> dict[str, str]:
 def save(network: Network, path: Path) -> None:
     """Write a network from the first process, into a folder that is made if need be."""
     if distributed.world()[0] == 0:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        network.save(path)
+        with common.folders_for(path):
+            network.save(path)
     common.note(f"written to {path}")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
 import json
@@ -307,7 +308,9 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     known = [field.name for field in dataclasses.fields(Config)]
     if not equals or name not in known:
-        raise ConfigError(f"--set {text[:80]!r}: give NAME=VALUE with NAME one of {', '.join(known)}")
+        near = difflib.get_close_matches(name.strip(), known, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(f"--set {text[:80]!r}: {hint}give NAME=VALUE with NAME one of {', '.join(known)}")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:

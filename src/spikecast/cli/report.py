@@ -18,11 +18,12 @@ from spikecast.cli.options import JobOptions, JsonOption, SettingOptions, groupe
 from spikecast.config import Coding
 from spikecast.page.plots import write_plots
 from spikecast.sources import Data, Preparation
-from spikecast.text import printable
+from spikecast.text import many, printable, si
 
 if TYPE_CHECKING:
     from spikecast.page import ReportData
 
+COSTS = "paper"  # those that the page opens with
 CODINGS: tuple[Coding, ...] = ("differential", "rate")
 
 
@@ -65,13 +66,40 @@ def command(
             common.note(f"written to {plot}")
     said = ("slots", "steps", "agreement", "intervals", "less_ann", "energy")
     figures = {n.name: {name: getattr(n, name) for name in said} for n in page.networks}
+    words = _head(page)
+    data = {"out": str(out), "ann": page.ann, "headline": words, **figures}
+    common.show("\n".join([words, *_lines(page)]), data, as_json=output.as_json)
+
+
+def _lines(page: ReportData) -> list[str]:
+    """The figures of each network after its last step, and those of the ANN."""
     name, unit = page.metric, page.how.unit
     lines = []
     for n in page.networks:
         figure = n.intervals[name][-1].text(n.steps[name][-1], unit)
-        lines.append(f"{n.name}: {name} {figure} at T = {len(n.agreement)}, {n.slots[-1]} slots")
-    ann = f"ANN: {name} {page.ann_interval.text(page.ann[name], unit)}; 95 % intervals"
-    common.show("\n".join([*lines, ann]), {"out": str(out), "ann": page.ann, **figures}, as_json=output.as_json)
+        same = n.intervals["agreement"][-1].text(n.agreement[-1])
+        steps = f"T = {len(n.agreement)}, {many(n.slots[-1], 'slot')}"
+        lines.append(f"{n.name}: {name} {figure}, agreement {same} at {steps}")
+    return [*lines, f"ANN: {name} {page.ann_interval.text(page.ann[name], unit)}; 95 % intervals"]
+
+
+def _head(page: ReportData) -> str:
+    """What the page begins with, in one line."""
+    from spikecast.page.headline import headline  # the page comes late, with what draws it
+
+    found = headline(page, COSTS)
+    network = page.networks[found.place]
+    energy, last = network.energy[COSTS], len(network.agreement)
+    ratio, spent = energy["ratio"], si(energy["snn"][found.step - 1], "J")
+    share = f"{spent} a sample" if ratio is None else f"{ratio[found.step - 1]:.1%} of the ANN's energy"
+    cost = f"for {share} (costs: {COSTS})"
+    if found.holds:
+        when = "after one step" if last == 1 else f"from step {found.step} on"
+        return f"{network.name}: {when} as good as the ANN within the 95 % interval, {cost}"
+    begin = "at no step as good as the ANN within the 95 % interval"
+    if not found.known:
+        begin = "too few samples to say from which step on it is as good as the ANN"
+    return f"{begin}; nearest comes {network.name} after step {found.step}, {cost}"
 
 
 def built(job: Job, networks: Mapping[Any, Any], *, title: str) -> ReportData:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ from spikecast.cli import common
 from spikecast.cli.checks import device_named
 from spikecast.cli.options import MachineOptions, ModelOptions
 from spikecast.conversion.pipeline import load
-from spikecast.errors import ArtifactError, ConfigError
+from spikecast.errors import ArtifactError, ConfigError, DataError
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.measure.tasks import TASKS, Task
 from spikecast.network.base import Network
@@ -85,6 +87,23 @@ class Source(Loaded):
         else:
             made = torch.randn(count, self.preparation.channels, size, size)
         return on_device(made, self.device)
+
+
+@contextmanager
+def on_random_inputs(source: Source, shape: str) -> Iterator[None]:
+    """While a model runs on inputs of our own making: where their form was a guess, what is wrong may be that."""
+    try:
+        yield
+    except DataError as error:
+        if shape or source.example is not None or source.task == "detection":
+            raise
+        p = source.preparation
+        size, kind = p.size or ANY_SIZE, "colour" if p.channels == 3 else "grey"
+        said = str(error).removesuffix("; give what it takes")
+        raise DataError(
+            f"{said}; it was given {kind} images of {size} pixels: say --size, --mean and --std (one number each for "
+            "grey images), or --shape, as in --shape 1,28,28"
+        ) from error
 
 
 def open_task(spec: str, *, trust: bool) -> str | Task:

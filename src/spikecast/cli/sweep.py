@@ -12,7 +12,10 @@ from spikecast.cli.job import open_job
 from spikecast.cli.options import BURST, CURVE, METHODS, LevelList, MeasuredOptions, Steps, grouped
 from spikecast.config import Config
 from spikecast.errors import ConfigError
-from spikecast.experiments.sweep import grid, sweep_of
+from spikecast.experiments.sweep import Point, Sweep, grid, sweep_of
+from spikecast.text import many
+
+GOAL = "--energy-budget {:g} also tries a conversion for that budget"
 
 
 @grouped
@@ -55,12 +58,23 @@ def command(
     points = sweep_of(open_job(given).compare(configs, given))
     table, data = points.table(), points.to_json()
     if limits:
-        found = points.within(**limits)
-        p = found.point
-        table += f"\n{p.name}, T = {p.num_steps}, {p.slots} slots: {points.text(p)} at {p.energy:.1%}: {found.text}"
+        hint = "" if energy_budget or "energy" not in limits else GOAL.format(limits["energy"])
+        try:
+            found = points.within(**limits)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; {hint}" if hint else str(error)) from error
+        table += f"\n{_line(points, found.point)}: {found.text}"
+        if found.cheaper is not None:
+            table += f"\nthe cheapest of these: {_line(points, found.cheaper)}"
+        table += hint and f"\n{hint}"
         data["within the budget"] = dataclasses.asdict(found)
     common.figures(given, points.write_plot, lambda: points.rows)
     common.show(table, data, as_json=given.as_json, out=given.out)
+
+
+def _line(points: Sweep, p: Point) -> str:
+    """A point with its figures."""
+    return f"{p.name}, T = {p.num_steps}, {many(p.slots, 'slot')}: {points.text(p)} at {p.energy:.1%}"
 
 
 def _budget(text: str) -> dict[str, Any]:

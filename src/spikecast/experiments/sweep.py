@@ -22,7 +22,7 @@ from spikecast.measure.intervals import Interval
 from spikecast.measure.scores import Scores
 from spikecast.measure.tasks import Metric
 from spikecast.page.plots import write_front
-from spikecast.text import columns
+from spikecast.text import columns, many
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,20 @@ class Choice:
     rivals: list[Point]
 
     @property
+    def cheaper(self) -> Point | None:
+        """The cheapest of those that may be as good, if it needs less energy than the point."""
+        least = min(self.rivals, key=lambda p: (p.energy, p.slots), default=self.point)
+        return least if least.energy < self.point.energy else None
+
+    @property
     def text(self) -> str:
         """What may be said of it: best only where no other may be as good."""
         if not self.others:
             return "the only setting within the budget"
         if not self.rivals:
             return f"the best of {self.others + 1} settings within the budget, beyond the interval of every difference"
-        many = f"{len(self.rivals)} of {self.others} other settings within the budget"
-        return f"chosen within the budget; {many} may be as good"
+        near = f"{len(self.rivals)} of {many(self.others, 'other setting')} within the budget"
+        return f"chosen within the budget; {near} may be as good"
 
 
 @dataclass(frozen=True)

@@ -41,3 +41,8 @@ def __getattr__(name: str) -> Any:
     if name == "Simulator":
         return events.Simulator
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All names, the simulator too."""
+    return sorted({*globals(), *__all__})

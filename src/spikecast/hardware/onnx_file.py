@@ -17,7 +17,9 @@ from spikecast.graph.capture.export import Flat
 from spikecast.graph.program import Program
 from spikecast.graph.structure import unflatten
 from spikecast.graph.turns import capturing
+from spikecast.hardware.endings import check_ending
 from spikecast.network.base import Network
+from spikecast.network.spiking import SpikingNetwork
 from spikecast.storage.files import write_whole
 
 
@@ -44,15 +46,13 @@ def export_onnx(network: Network, path: str | os.PathLike[str]) -> OnnxExport:
 
     Args:
         network: The network, converted whole.
-        path: The file to write.
+        path: The file to write, whose name ends in .onnx.
 
     Example:
         >>> hardware.export_onnx(snn, "net.onnx").num_steps
         4
     """
-    if missing := [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]:
-        raise MissingExtraError(f"ONNX needs {' and '.join(missing)}; pip install 'spikecast[onnx]'")
-    whole = network.whole("ONNX")
+    whole = _checked(network, path)
     program = whole.plan.program
     tensors = [torch.zeros(i.meta.shape, dtype=i.meta.dtype, device=whole.device) for i in program.inputs]
     batch = [
@@ -76,6 +76,18 @@ def export_onnx(network: Network, path: str | os.PathLike[str]) -> OnnxExport:
     write_whole(path, text)
     outputs = tuple(value.name for value in written.graph.output)
     return OnnxExport(str(path), len(written.graph.node), whole.config.num_steps, tuple(names), outputs)
+
+
+def _checked(network: Network, path: str | os.PathLike[str]) -> SpikingNetwork:
+    """The network as one that was converted whole, once all is there that writing it takes."""
+    if not isinstance(network, Network):
+        raise ModelError(
+            f"ONNX is written of a network that convert made, and this is {type(network).__name__}; give that network"
+        )
+    check_ending(path, ".onnx")
+    if missing := [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]:
+        raise MissingExtraError(f"ONNX needs {' and '.join(missing)}; pip install 'spikecast[onnx]'")
+    return network.whole("ONNX")
 
 
 def _call(program: Program, tensors: list[Tensor]) -> tuple[Any, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.batches import InputFunction, samples_in
+from spikecast.batches import Call, InputFunction, samples_in
+from spikecast.errors import ModelError, SpikecastError, enough_memory, first_line
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.structure import flatten
 from spikecast.kernels import Encoded
@@ -18,9 +19,14 @@ from spikecast.network.answers import class_scores
 from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates
-from spikecast.text import columns
+from spikecast.text import columns, many
 
 BY_STEP = ("error", "own", "clipped", "silent", "firing", "of_clipped", "of_silent")
+_ITS = "give the model that the network was made from"
+LEGEND = (  # of the columns of the table
+    "error: distance from the ANN's activations, as a share of their size; own: what of it the layer itself loses\n"
+    "clipped: neurons with an activation beyond all their spikes; silent: with one, not fired yet; firing: at the step"
+)
 MOST = 0.5  # of a site's own squared error: where it comes from, a remedy is due
 
 
@@ -74,13 +80,15 @@ class Agreement:
         return asdict(self)
 
     def table(self, step: int = -1) -> str:
-        """The sites after one step, the last unless told."""
+        """The sites after one step, the last unless told, and what the columns say."""
         rows: list[tuple[str, ...]] = [("site", "error", "own", "clipped", "silent", "firing")]
         for s in self.sites:
             rows.append((s.site, *(f"{x[step]:.2%}" for x in (s.error, s.own, s.clipped, s.silent, s.firing))))
         same = "" if self.same_class is None else f"; same class {' '.join(f'{x:.1%}' for x in self.same_class)}"
         errors = " ".join(f"{x:.2%}" for x in self.output_error)
-        return f"{columns(rows)}\n{self.samples} samples; error of the answer at each step {errors}{same}"
+        steps = " at each step" if len(self.output_error) > 1 else ""
+        found = f"{many(self.samples, 'sample')}; error of the answer{steps} {errors}{same}"
+        return f"{columns(rows)}\n{found}\n{LEGEND}"
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each site and step."""
@@ -215,6 +223,7 @@ def agreement(
         >>> for line in measure.agreement(model, snn, [x]).explain():
         ...     assert isinstance(line, str)
     """
+    _check_order(model, network)
     network = network.whole("agreement")
     total = network.config.steps_or(num_steps)
     comparison, samples = _Comparison(network, total), 0
@@ -223,8 +232,30 @@ def agreement(
         samples += samples_in(call, network.batch_axis)
         network.analog_with(call, Neurons(comparison.note))
         out = network.run_with(call, total, lambda part, _: _Compared(part, comparison), max_batch=2**31)
-        answers.add(model(*call[0], **call[1]), out)
+        answers.add(_of_model(model, call), out)
     return Agreement(samples, comparison.result(), *answers.result())
+
+
+def _check_order(model: object, network: object) -> None:
+    """Refuse what is no converted network in the network's place."""
+    if not isinstance(network, Network):
+        swapped = " (the two are swapped)" if isinstance(model, Network) else ""
+        raise ModelError(
+            f"a {type(network).__name__} is no converted network{swapped}; give agreement(model, network, batches)"
+        )
+
+
+def _of_model(model: nn.Module, call: Call) -> Any:
+    """What the model answers to a call that the network has taken."""
+    try:
+        with enough_memory():
+            return model(*call[0], **call[1])
+    except SpikecastError:
+        raise
+    except Exception as error:  # whatever a model of another kind may raise
+        raise ModelError(
+            f"{type(model).__name__} cannot take what the network takes ({first_line(error)}); {_ITS}"
+        ) from error
 
 
 class _Answers:
@@ -236,9 +267,15 @@ class _Answers:
 
     def add(self, wanted: Any, found: Any) -> None:
         scores = class_scores(wanted)
-        for a, b in zip(flatten(wanted)[0], flatten(found)[0], strict=True):
+        ours, theirs = flatten(found)[0], flatten(wanted)[0]
+        if len(ours) != len(theirs):
+            raise ModelError(f"the model answers with {len(theirs)} values and the network with {len(ours)}; {_ITS}")
+        for a, b in zip(theirs, ours, strict=True):
             if not isinstance(a, Tensor) or not a.is_floating_point() or not isinstance(b, Tensor):
                 continue
+            if b.shape[1:] != a.shape:
+                forms = f"{tuple(a.shape)} and the network {tuple(b.shape[1:])}"
+                raise ModelError(f"the model answers with a tensor {forms}; {_ITS}")
             self.error += (b - a).double().square().flatten(1).sum(1).cpu()
             self.power += float(a.double().square().sum())
             if len(scores) == 1 and a is scores[0]:

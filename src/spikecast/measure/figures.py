@@ -168,8 +168,9 @@ class Energy:
             joules, macs = sum(row["joules"]), row["macs"]
             if joules or macs != 0:
                 number = NOT_COUNTED if macs is None else si(macs / self.tally.samples) if macs else ""
-                op = "neurons" if row["firing_rate"] is not None else op_word(row["target"])
-                rows.append((row["scope"], op, number, si(joules, "J"), f"{joules / total:.1%}"))
+                is_site = row["firing_rate"] is not None  # whose target is the name of the site
+                where, op = (row["target"], "neurons") if is_site else (row["scope"], op_word(row["target"]))
+                rows.append((where, op, number, si(joules, "J"), f"{joules / total:.1%}"))
         return columns(rows)
 
 

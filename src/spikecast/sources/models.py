@@ -11,7 +11,8 @@ import logging
 import math
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -160,13 +161,28 @@ def _of_factory(spec: str, options: dict[str, Any], *, trust: bool) -> Loaded:
     return Loaded(model, Preparation(), is_assumed=True)
 
 
-def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
+@contextmanager
+def _importing(spec: str, package: str) -> Iterator[None]:
+    """While a package is imported: it may lack another, or be made for another torch, and then fails in many ways."""
     try:
+        yield
+    except (ImportError, RuntimeError, OSError, AttributeError) as error:
+        if isinstance(error, ImportError) and (error.name is None or isinstance(error, ModuleNotFoundError)):
+            lacks = (error.name or package).partition(".")[0]
+            raise MissingExtraError(f'model {spec} needs {lacks}; pip install "spikecast[vision]"') from error
+        said = f"{type(error).__name__}: {first_line(error)}"
+        raise MissingExtraError(
+            f"model {spec} needs {package}, which cannot be imported ({said}): torchvision does not fit torch "
+            f"{torch.__version__}; install both from the same index (without a GPU: pip install --force-reinstall "
+            "torch torchvision --index-url https://download.pytorch.org/whl/cpu)"
+        ) from error
+
+
+def _of_timm(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
+    with _importing(f"timm:{name}", "timm"):
         import timm
         from timm.data.config import resolve_data_config
         from timm.data.imagenet_info import infer_imagenet_subset
-    except ImportError as error:
-        raise MissingExtraError(f'model timm:{name} needs timm; pip install "spikecast[vision]"') from error
     if not timm.is_model(name):
         raise ModelError(f"timm has no model {name!r}{_hint(name, timm.list_models())}")
     try:
@@ -196,12 +212,8 @@ def _of_hub(name: str, pretrained: bool, options: dict[str, Any], *, weights: An
 
 
 def _of_torchvision(name: str, pretrained: bool, options: dict[str, Any]) -> Loaded:
-    try:
+    with _importing(f"torchvision:{name}", "torchvision"):
         from torchvision import models
-    except ImportError as error:
-        raise MissingExtraError(
-            f'model torchvision:{name} needs torchvision; pip install "spikecast[vision]"'
-        ) from error
     if name not in models.list_models():
         raise ModelError(f"torchvision has no model {name!r}{_hint(name, models.list_models())}")
     weights = models.get_model_weights(name).DEFAULT

@@ -75,19 +75,27 @@ def load(
     place, most = usable_device(device), None if max_memory is None else bytes_of(max_memory)
     with enough_to_read(path):
         document, tensors = container.read(path, place)
+        _check_model(path, document.body, model)
         with blaming(f"{path} cannot be loaded", "save the network again"):
             if isinstance(document.body, schema.Regions):
                 return _regions(document.body, tensors, model, place, most)
-            if model is not None:
-                raise ArtifactError("it holds a whole network, which needs no model; leave model= out")
             return network_from_record(document.body, tensors, place, most)
+
+
+def _check_model(path: str | os.PathLike[str], body: schema.Network | schema.Regions, model: nn.Module | None) -> None:
+    """Regions need their model, a whole network none; there is nothing wrong with the file then."""
+    if isinstance(body, schema.Regions) and model is None:
+        raise ArtifactError(
+            f"{path} holds regions of a model; give that model: spikecast.load(path, model=...), or --of MODEL"
+        )
+    if not isinstance(body, schema.Regions) and model is not None:
+        raise ArtifactError(f"{path} holds a whole network, which needs no model; leave model= out, or --of")
 
 
 def _regions(
     body: schema.Regions, tensors: Mapping[str, Tensor], model: nn.Module | None, place: torch.device, most: int | None
 ) -> RegionNetwork:
-    if model is None:
-        raise ArtifactError("it holds regions of a model; give that model: spikecast.load(path, model=...)")
+    assert model is not None
     networks = {}
     for name, part in body.regions.items():
         submodule(model, name)  # there must be one

@@ -80,6 +80,21 @@ class Circuit:
             if layer.neuron.leak:
                 raise ConfigError(f"site {layer.name!r} has leak={layer.neuron.leak}: {reason}; convert with leak=0.0")
 
+    def label(self, value: str) -> str:
+        """What a user calls a value: its module, its site if neurons send it, or the input.
+
+        An op has its own name besides where its module has several, and alone where it has no module.
+        """
+        source = self.sources.get(value)
+        if source is not None and source.site is not None:
+            return source.site
+        inputs = [spec.name for spec in self.program.inputs]
+        if value in inputs:
+            return "input" if len(inputs) == 1 else f"input_{inputs.index(value)}"
+        scope = self.flow.by_name[value].scope
+        alone = sum(node.scope == scope for node in self.program.nodes) == 1
+        return scope if scope and alone else f"{scope} ({value})" if scope else value
+
     # -- what is what
 
     def _batch(self) -> int:

@@ -19,3 +19,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(simulator, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All names, those of the simulator too."""
+    return sorted({*globals(), *__all__})

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from spikecast.config import MAX_BURST, MAX_LEVELS, MAX_STEPS, Coding
 from spikecast.errors import ArtifactError, MissingExtraError, SpikecastError, enough_to_read, first_line
+from spikecast.hardware.endings import check_ending
 from spikecast.hardware.events.stream import COLUMNS, Column, Events, Sender, occurrences
 from spikecast.storage.child import HDF5_SIGNATURE, read_hdf5
 from spikecast.storage.files import file_start, replacing
@@ -38,7 +39,8 @@ _NAMES = ("header", *COLUMNS, "thresholds")
 
 
 def save_events(events: Events, path: str | os.PathLike[str]) -> None:
-    """Write a file, whole or not at all; HDF5 where the name ends in .h5 or .hdf5."""
+    """Write a file, whole or not at all: npz, or HDF5 where the name ends in .h5 or .hdf5."""
+    check_ending(path, ".npz", *HDF5_SUFFIXES)
     arrays: dict[str, Any] = arrays_of(events)
     made = _hdf5(arrays) if Path(path).suffix in HDF5_SUFFIXES else None
     with replacing(path) as file:

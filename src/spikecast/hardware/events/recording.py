@@ -117,7 +117,7 @@ def record_events(
         **kwargs: What the network is called with, by name.
 
     Returns:
-        Events: columns t, sample, layer, channel, y, x, level; `.save("events.npz")`, `.tonic()`, `.at(t)`.
+        Events: columns t, layer, sample, channel, y, x, level; `.save("events.npz")`, `.tonic()`, `.at(t)`.
 
     Example:
         >>> events = hardware.record_events(snn, x)

@@ -6,6 +6,10 @@ one weighted event, which is how the simulator works. Column "spikes" (costs "ho
 counted as the spikes it came from. Column "analog": entries of the image and of whatever else is no spikes. The pulses
 of a burst are events of their own: on each wire that carries spikes the first pulses of a step go, then the second
 ones, and so on, and only pulses of one number are merged.
+
+Two more columns are of neurons, not of accumulates: "fired", the pulses they sent, and "visited", neurons that were
+looked at, since something reached them or what they kept was due; none where spikes are given. All numbers are sums
+over the batch.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spikecast.errors import DataError
+from spikecast.errors import ConfigError, DataError
 from spikecast.graph.program import NEURON, Node, replace_refs
 from spikecast.graph.structure import unflatten
 from spikecast.hardware.affine import in_order
@@ -31,6 +35,7 @@ from spikecast.network.answers import with_time
 from spikecast.network.spiking import SpikingNetwork
 from spikecast.theory.coding import signal_between
 
+COLUMNS = ("events", "spikes", "analog", "fired", "visited")
 Counts = dict[str, dict[str, list[int]]]  # by op, by column: a number for each step
 
 
@@ -69,6 +74,9 @@ class Simulator(Wires):
         self.t = self.samples = 0
         self.inputs: list[list[Tensor]] | None = None
         self.states: list[list[NeuronState]] = []
+
+    def __repr__(self) -> str:
+        return f"Simulator({len(self.senders)} layers, t={self.t}, samples={self.samples})"
 
     # -- running
 
@@ -114,8 +122,8 @@ class Simulator(Wires):
         return events_of_step(fired, self.t, self.senders, self.coding, self.t, self.samples)
 
     def _check(self, events: Events) -> None:
-        """Refuse the events of another network; thresholds may differ."""
-        both = self.senders, events.senders
+        """Refuse what is no events, and the events of another network; thresholds may differ."""
+        both = self.senders, _events(events).senders
         own, theirs = ([(s.name, s.shape, s.num_levels, s.burst) for s in senders] for senders in both)
         if own != theirs or events.coding != self.coding:
             raise DataError("the events are of other layers or another coding; record them with this network")
@@ -126,7 +134,8 @@ class Simulator(Wires):
         """The answer after each step, as `snn.run` gives it; with `events`, that of replaying them.
 
         Args:
-            *args: What the model takes; nothing with `events`.
+            *args: What the model takes. With `events` it may be left out where the answer depends on spikes alone:
+                the neurons do not look at it then, but it is sent and counted (column "analog").
             num_steps: T; what the network was converted for unless given.
             events: Recorded spikes, which the neurons send in place of their own.
             **kwargs: What the model takes, by name.
@@ -136,7 +145,7 @@ class Simulator(Wires):
             (2, 2, 10)
         """
         total = self.network.config.steps_or(num_steps)
-        self.start(*args, samples=None if events is None else events.samples, **kwargs)
+        self.start(*args, samples=None if events is None else _events(events).samples, **kwargs)
         answers = []
         for _ in range(total):
             self.step(events)
@@ -252,8 +261,18 @@ class Simulator(Wires):
             self._send_dense(node.name, signal_between(old.double(), now.double(), self.t, self.coding))
 
 
+def _events(given: Any) -> Events:
+    """Events, and no name of a file."""
+    if not isinstance(given, Events):
+        said = " ".join(repr(given).split())[:80]
+        raise DataError(f"events={said} are no Events but {type(given).__name__}; give load_events(path)")
+    return given
+
+
 def totals(counts: Mapping[str, Mapping[str, list[int]]], column: str) -> list[int]:
-    """The sum of a column over all ops, step by step."""
+    """The sum of a column over all ops, step by step; [] where nothing was counted in it."""
+    if column not in COLUMNS:
+        raise ConfigError(f"column={column!r} must be one of {', '.join(map(repr, COLUMNS))}")
     rows = [columns[column] for columns in counts.values() if column in columns]
     length = max(map(len, rows), default=0)
     return [sum(row[t] for row in rows if t < len(row)) for t in range(length)]

@@ -155,7 +155,7 @@ class Events:
             np.savetxt(file, np.stack([c.astype(np.int64) for c in columns.values()], 1), "%d", ",")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file: HDF5 where the name ends in .h5 or .hdf5, compressed npz otherwise."""
+        """Write a file: compressed npz where the name ends in .npz, HDF5 where it ends in .h5 or .hdf5."""
         from spikecast.hardware.events.files import save_events
 
         save_events(self, path)

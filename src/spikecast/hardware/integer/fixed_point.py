@@ -57,7 +57,8 @@ class SynapseWeights:
         op: The one that has weights; None for a shortcut or a mean, with one weight for each entry of the target.
         weight: Whole numbers (int64) in the shape of the op's own weights, or one that broadcasts against the target.
         exponent: The weights stand for weight·2**-exponent, in units of the thresholds at both ends.
-        shift: By how much what arrives is shifted left: fraction - exponent - (n - 1) of the target.
+        shift: By how much what arrives is shifted left: the target's fraction - exponent - (num_levels - 1), with the
+            levels of the sender.
 
     Example:
         >>> (synapse,) = hardware.IntegerNetwork(snn).weights()["linear read-out"].synapses

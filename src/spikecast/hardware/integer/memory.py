@@ -14,7 +14,8 @@ class LayerMemory:
 
     Attributes:
         neurons: Of the layer; of a read-out its entries.
-        registers: Of each neuron: its membrane, and t·r_out of one that rectifies. A read-out has one.
+        registers: Of each neuron: its membrane, and t·r_out where it keeps within bounds; a neuron without negative
+            spikes (signed=False) and without an upper bound does so by itself. A read-out has one.
         weights: Whole weights of all synapses that lead here; those of a convolution are stored once.
         shifts: One for each output channel of a synapse, or fewer where they are equal.
         biases: One for each channel, or fewer where they are equal. The host keeps those of a read-out.
@@ -38,7 +39,8 @@ class Memory:
     """What a chip stores for a network, by layer.
 
     Attributes:
-        layers: By site; those of a read-out as "NAME read-out", as in `IntegerNetwork.weights`.
+        layers: By site; those of a read-out as "NAME read-out", as in `IntegerNetwork.weights`. A read-out that no
+            whole weights lead to is the host's, and left out.
         weight_bits: Of each weight.
         membrane_bits: Of each register.
 

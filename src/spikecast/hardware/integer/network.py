@@ -6,6 +6,7 @@ lies before the first neurons (sent once, as currents), and paths that have no f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -15,11 +16,13 @@ from torch import Tensor
 
 from spikecast.errors import ConfigError, DataError
 from spikecast.graph.program import Program
-from spikecast.hardware.circuit.circuit import Circuit
-from spikecast.hardware.circuit.parts import Feed
+from spikecast.graph.roles import Role
+from spikecast.hardware.circuit.circuit import Circuit, whole
+from spikecast.hardware.circuit.parts import Feed, Path
+from spikecast.hardware.integer.file import save_weights
 from spikecast.hardware.integer.fixed_point import FoldError, synapse
 from spikecast.hardware.integer.memory import LayerMemory, Memory
-from spikecast.hardware.integer.neuron import Division
+from spikecast.hardware.integer.neuron import Division, check_boundary, keeps_estimate
 from spikecast.hardware.integer.receiver import LayerWeights, Receiver
 from spikecast.hardware.integer.run import Run
 from spikecast.hardware.integer.trace import IntegerTrace, trace_of
@@ -28,12 +31,16 @@ from spikecast.network.answers import with_time
 from spikecast.network.plan import SILENT
 from spikecast.network.spiking import SpikingNetwork
 
+_AS_SPIKES = "; convert with Config(encode_input=True) to send the input as spikes"
+
 
 @dataclass(frozen=True)
 class Report:
     """Bits each register needed, overflows (if they were let pass), and what the host computes, with the reason.
 
-    The bits are those of the inputs and steps run so far: other inputs, or more steps, may need more.
+    What the host computes has the names of the model's modules; an op has its own name behind that where a module has
+    several, neurons have that of their site. The bits are those of the inputs and steps run so far: other inputs, or
+    more steps, may need more.
     """
 
     used: dict[str, int]
@@ -68,19 +75,27 @@ class IntegerNetwork:
         division: Division = "divide",
         overflow: Overflow = "raise",
     ) -> None:
-        _check(network, weight_bits, membrane_bits, division, overflow)
+        _check(whole(network), weight_bits, membrane_bits, division, overflow)
         self.network, self.division, self.bits = network, division, weight_bits
         self.coding = network.config.coding
         self.widths = Widths(membrane_bits, overflow)
         self.circuit = Circuit(network)
         self.circuit.refuse_leak("neurons in whole numbers keep all of their potential")
         self._refuse_silent()
+        for layer in self.circuit.layers:
+            check_boundary(layer.name, layer.neuron)
         self.receivers: dict[str, Receiver] = {}
         for layer in self.circuit.layers:
             self.receivers[layer.value] = self._receiver(layer.feed, network.threshold(layer.name), layer.name)
         for feed in self.circuit.read_outs:
             if feed.target in self.circuit.linear and feed.target not in self.receivers:
                 self.receivers[feed.target] = self._receiver(feed, torch.ones(()), None)
+
+    def __repr__(self) -> str:
+        return (
+            f"IntegerNetwork({len(self.circuit.layers)} layers, weight_bits={self.bits}, "
+            f"membrane_bits={self.widths.bits}, division={self.division!r}, overflow={self.widths.overflow!r})"
+        )
 
     def _refuse_silent(self) -> None:
         """A threshold that nothing reaches would take all the range that weights of whole numbers have."""
@@ -98,7 +113,7 @@ class IntegerNetwork:
         axis = self.network.sites[site].axis if site else None
         for path in self.circuit.paths(feed):
             sender = path.source.site
-            if sender is None:
+            if sender is None or not self._gets_through(path):
                 continue
             neuron, sent = self.network.neurons[sender], self.network.threshold(sender)
             try:
@@ -110,6 +125,13 @@ class IntegerNetwork:
             fraction = fraction.maximum(s.exponent + s.num_levels - 1)
         return Receiver(feed, threshold, tuple(synapses), tuple(host), fraction, site is not None)
 
+    def _gets_through(self, path: Path) -> bool:
+        """Whether anything passes the ops before the weights: of a sequence often only the last place does."""
+        first = next((i for i, link in enumerate(path.links) if link.role is Role.SYNAPSE), len(path.links))
+        blank = self.circuit.blank(path.source.value)
+        probe = torch.rand(blank.shape, generator=torch.Generator().manual_seed(0)).to(blank)
+        return not first or bool(self.circuit.along(path.links[:first], probe).any())
+
     @property
     def report(self) -> Report:
         """What the runs so far have shown."""
@@ -117,16 +139,20 @@ class IntegerNetwork:
 
     def _left_to_host(self) -> dict[str, str]:
         """Ops, and ways from a source to a target, that are computed in floating point, with the reason."""
-        found = {op.name: f"{op.op} is not linear" for op in self.circuit.host_ops}
+        label = self.circuit.label
+        found = {label(op.name): f"{op.op} is not linear" for op in self.circuit.host_ops}
         for receiver in self.receivers.values():
             for source in receiver.feed.sources:
                 if source.kind != "neurons" and receiver.feed.nodes:
-                    found[f"{source.value} -> {receiver.feed.target}"] = "weights on values, not on spikes"
-            found |= {f"{path.source.value} -> {path.target}": why for path, why in receiver.host}
+                    why = f"weights on values, not on spikes{_AS_SPIKES if source.kind == 'input' else ''}"
+                    found[f"{label(source.value)} -> {label(receiver.feed.target)}"] = why
+            found |= {f"{label(path.source.value)} -> {label(path.target)}": why for path, why in receiver.host}
         return found
 
     def weights(self) -> dict[str, LayerWeights]:
         """The whole weights, shifts and biases as `run` uses them, by site; those of a read-out as "NAME read-out".
+
+        A read-out that no whole weights lead to is the host's, and left out.
 
         Example:
             >>> {name: layer.synapses[0].weight.dtype for name, layer in hardware.IntegerNetwork(snn).weights().items()
@@ -134,6 +160,21 @@ class IntegerNetwork:
             {'linear read-out': torch.int64}
         """
         return {name: receiver.weights(self.circuit) for name, receiver in self._by_name().items()}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what `weights` answers as whole numbers in an npz file, for readers of their own.
+
+        The arrays are "LAYER/fraction", "LAYER/bias", and for the synapse number i "LAYER/i/weight", "LAYER/i/exponent"
+        and "LAYER/i/shift"; "header" holds bytes of JSON: the settings, and the names of `SynapseWeights`.
+
+        Args:
+            path: The file to write, whose name ends in .npz.
+
+        Example:
+            >>> hardware.IntegerNetwork(snn).save("chip.npz")
+        """
+        settings = {"coding": self.coding, "division": self.division, "num_steps": self.network.config.num_steps}
+        save_weights(self.weights(), settings | {"weight_bits": self.bits, "membrane_bits": self.widths.bits}, path)
 
     def memory(self) -> Memory:
         """What a chip stores for each layer: registers, weights, shifts, biases; `table()` prints it.
@@ -147,13 +188,14 @@ class IntegerNetwork:
 
     def _by_name(self) -> dict[str, Receiver]:
         names = {layer.value: layer.name for layer in self.circuit.layers}
-        return {names.get(value, f"{value} read-out"): receiver for value, receiver in self.receivers.items()}
+        stored = {v: r for v, r in self.receivers.items() if r.is_neurons or r.synapses}
+        return {names.get(value, f"{value} read-out"): receiver for value, receiver in stored.items()}
 
     def _stored(self, name: str, receiver: Receiver) -> LayerMemory:
         plain = receiver.weights(self.circuit)
         return LayerMemory(
             neurons=self.circuit.form(receiver.feed.target).numel(),
-            registers=2 if receiver.is_neurons and self.network.neurons[name].is_rectifier else 1,
+            registers=2 if receiver.is_neurons and keeps_estimate(self.network.neurons[name]) else 1,
             weights=sum(s.weight.numel() for s in plain.synapses),
             shifts=sum(s.shift.numel() for s in plain.synapses),
             biases=0 if plain.bias is None else plain.bias.numel(),

@@ -8,6 +8,8 @@ rectifying neuron its own t·r_out. From step to step both grow by t/(t-1):
             is as valid a code (what counts is that they agree) and makes u grow by a shift of one at t = 2, 4, 8, ...
 
 Rate coding needs neither: t·r only adds up. A burst repeats within a step: find the level, shift, subtract.
+
+With firing_boundary=0.75 a level is the power of two nearest to the potential, with 1.0 the largest power of two in it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,20 @@ from spikecast.theory.neuron import Neuron
 Division = Literal["divide", "shift"]
 GUARD = 10  # bits of an estimate below the smallest level
 SLACK = 6  # a spike may overshoot a bound by 2**-6 of the smallest level, which is more than rounding adds up to
+
+
+def check_boundary(site: str, neuron: Neuron) -> None:
+    """Refuse neurons whose levels do not lie where leading bits change."""
+    if neuron.firing_boundary not in (0.75, 1.0):
+        raise ConfigError(
+            f"site {site!r} has firing_boundary={neuron.firing_boundary}: whole numbers read levels off the leading "
+            "bits, which have 0.75 and 1.0; convert with one of them"
+        )
+
+
+def keeps_estimate(neuron: Neuron) -> bool:
+    """Whether neurons need t·r_out to stay in their interval: one that never falls stays above a lower bound."""
+    return math.isfinite(neuron.upper) or (neuron.signed and math.isfinite(neuron.lower))
 
 
 def gain(t: int, division: Division) -> float:
@@ -56,11 +72,7 @@ class IntegerNeurons:
 
     def __post_init__(self) -> None:
         neuron = self.neuron
-        if neuron.firing_boundary != 0.75:
-            raise ConfigError(
-                f"site {self.name!r} has firing_boundary={neuron.firing_boundary}; only 0.75 is read off the leading "
-                "bits: convert with firing_boundary=0.75"
-            )
+        self.bounded = keeps_estimate(neuron)
         self.offset = (neuron.initial_potential * torch.exp2(self.fraction.double())).round().long()
         self.scale = neuron.num_levels - 1 + GUARD  # bits of an estimate below 1
         self.membrane = self.estimate = torch.zeros((), dtype=torch.int64)
@@ -74,18 +86,22 @@ class IntegerNeurons:
         for _ in range(neuron.burst):
             sign, shift = self._level(held + self.offset, estimate, t)
             held = held - (sign << (self.fraction + shift))
-            estimate = estimate + (sign << (self.scale + shift))
+            if self.bounded:
+                estimate = estimate + (sign << (self.scale + shift))
             pulses.append(sign << (neuron.num_levels - 1 + shift))
         self.membrane = held
-        if neuron.is_rectifier:
+        if self.bounded:
             estimate = estimate.maximum(self._bound(neuron.lower, t)).minimum(self._bound(neuron.upper, t))
             self.estimate = widths.fit(f"{self.name} estimate", estimate, follows_weights=False)
         return torch.stack(pulses)
 
     def _level(self, potential: Tensor, estimate: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """The next pulse for what is left of the potential: its sign, 0 for silence, and by how much 1 is shifted."""
-        shift = (nearest_exponent(potential.double()) - self.fraction).clamp(max=0)
-        shift = self._guarded(shift, potential, estimate, t)
+        whole = potential.double()
+        place = nearest_exponent(whole) if self.neuron.firing_boundary == 0.75 else floor_exponent(whole.abs())
+        shift = (place - self.fraction).clamp(max=0)
+        if self.bounded:
+            shift = self._guarded(shift, potential, estimate, t)
         silent = (shift <= -self.neuron.num_levels) | (potential == 0)
         if not self.neuron.signed:
             silent |= potential < 0

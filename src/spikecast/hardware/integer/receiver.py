@@ -21,8 +21,10 @@ class LayerWeights:
 
     Attributes:
         fraction: Bits of the membrane below 1; broadcasts against the layer with its batch axis.
-        bias: What the host adds, in units of the membrane: at step 1 under differential coding, at every step under
-            rate coding. None at a read-out, whose bias the host adds in floating point.
+        bias: Of the layer, in units of the membrane; the chip adds it to what arrives: at step 1 under differential
+            coding, at every step under rate coding. Where the host sends to the layer, the bias is part of what it
+            sends (`IntegerTrace.currents`), and not added again. None at a read-out, whose bias the host adds in
+            floating point.
         synapses: One for each way that leads here from neurons, see `SynapseWeights`.
 
     Example:

@@ -91,11 +91,12 @@ class Run:
             return value.to(meta.dtype) if isinstance(meta, Meta) else value
         if name not in heard:
             receiver = self.net.receivers[name]
-            current = self.widths.fit(f"{name} read-out", receiver.currents(self.spikes, self.batch))
-            signal = current.double() * torch.exp2(-receiver.fraction.double())
-            self.added[name] = self._receive(self.added.get(name, 0.0), signal, t)
-            value = self._host_part(receiver, t)
-            heard[name] = (value.double() + self.added[name]).to(value.dtype)
+            value = heard[name] = self._host_part(receiver, t)
+            if receiver.synapses:
+                current = self.widths.fit(f"{name} read-out", receiver.currents(self.spikes, self.batch))
+                signal = current.double() * torch.exp2(-receiver.fraction.double())
+                self.added[name] = self._receive(self.added.get(name, 0.0), signal, t)
+                heard[name] = (value.double() + self.added[name]).to(value.dtype)
         return heard[name]
 
     def _receive(self, value: Tensor | float, signal: Tensor, t: int) -> Tensor:

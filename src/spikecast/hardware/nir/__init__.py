@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from spikecast._version import __version__
 from spikecast.errors import ConfigError, ModelError
+from spikecast.hardware.endings import check_ending
 from spikecast.hardware.nir import extended
 from spikecast.hardware.nir.builder import Builder, Built, Gap, nir_package
 from spikecast.hardware.nir.check import NirCheck, check_nir
@@ -45,7 +46,7 @@ def export_nir(
 
     Args:
         network: The network, converted whole.
-        path: The file to write.
+        path: The file to write, whose name ends in .nir.
         profile: "portable" is made of what every importer reads: rate-coded IF neurons with θ = 1, Conv2d, Affine,
             Flatten. "composite" writes multi-threshold neurons with soft reset as graphs of stock primitives.
             "extended" adds what `load_nir` needs to restore any network to the bit.
@@ -61,6 +62,7 @@ def export_nir(
     """
     if profile not in get_args(Profile):
         raise ConfigError(f"profile={profile!r} must be one of {', '.join(map(repr, get_args(Profile)))}")
+    check_ending(path, ".nir")
     nir = nir_package()
     built = Builder(network, _MAKERS[profile], normalised=profile != "extended").build()
     if built.host and not split and profile != "extended":

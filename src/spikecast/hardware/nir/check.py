@@ -97,6 +97,12 @@ def check_nir(
     """
     interpreter = installed_importer(importer, python)
     graph = nir_package().read(path)
+    profile = graph.metadata.get("spikecast.profile", "portable")
+    if profile != "portable":
+        raise ConfigError(
+            f"{path} has profile {profile!r}, whose neurons are nested graphs that {importer} does not read; "
+            "export it with profile='portable'"
+        )
     output, sent = Interpreter(graph).run(x, num_steps)
     expected = {name: sent[name] for name, node in graph.nodes.items() if type(node).__name__ == "IF"}
     if network is not None:

@@ -76,6 +76,9 @@ class Twin:
             raise ConfigError(f"dtype={dtype} is no type a twin computes in; give torch.float32 or torch.float64")
         self.network, self.dtype = whole(network), dtype
 
+    def __repr__(self) -> str:
+        return f"Twin({len(self.network.sites)} layers{f', {self.dtype}' if self.dtype else ''})"
+
     @torch.no_grad()
     def run(self, *args: Any, num_steps: int | None = None, **kwargs: Any) -> Any:
         """The answer after each step, in the form of `SpikingNetwork.run`.
