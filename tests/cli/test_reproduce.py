@@ -122,7 +122,7 @@ def test_images_and_thresholds_of_the_authors(home: Path, monkeypatch) -> None:
     assert job.said["preparation"] == used.to_json()
     other = open_job(options)
     assert [len(images) for images, _ in other.calibration()] == [2]
-    assert other.source.preparation == dataclasses.replace(used, crop=0.875, interpolation="bilinear")
+    assert other.source.preparation == dataclasses.replace(used, crop=1.0, interpolation="bilinear")  # small: whole
 
 
 def killed_after(process, folder: Path, records: int) -> int:

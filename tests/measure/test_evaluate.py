@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import ConfigError, DataError
+from spikecast.errors import ConfigError, DataError, ModelError
 from spikecast.graph.structure import Steps
 from spikecast.measure import evaluate
 from spikecast.measure.tasks import task_named
@@ -162,3 +162,11 @@ def test_batches_of_any_size_and_order(model: nn.Module, batches: list[tuple[Ten
         assert result.energy is not None
         found.append([*result.steps["top1"], *result.energy.snn, *result.energy.accumulates, result.energy.macs])
     assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+def test_a_model_of_another_kind_is_said_in_one_line() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
+    data = [(torch.rand(5, 4), torch.tensor([0, 1, 0, 1, 0]))]
+    snn = spikecast.convert(model, data, Config(num_steps=2, thresholds="quantile"))
+    with pytest.raises(ModelError, match=r"Linear cannot take what the network takes \(.*mat1 and .*\); give the model"):
+        evaluate(snn, data, model=nn.Linear(3, 3).eval())

@@ -102,7 +102,7 @@ def test_one_sample_says_next_to_nothing(task) -> None:
     snn = spikecast.convert(model, [x], Config(thresholds="quantile"))
     target = torch.zeros(1, dtype=torch.int64) if task == "classification" else torch.zeros(1, 4, 4, dtype=torch.int64)
     found = evaluate(snn, [(x, target)], task, model=model)
-    assert "1 samples" in found.table()
+    assert "1 sample, 95" in found.table()
     said = json.loads(json.dumps(found.to_json(), allow_nan=False))
     name = next(iter(found.steps))
     low, high = said["intervals"][name][0]

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spikecast.batches import Call, InputFunction, samples_in
-from spikecast.errors import ModelError, SpikecastError, enough_memory, first_line
+from spikecast.batches import InputFunction, samples_in
+from spikecast.errors import ModelError
 from spikecast.graph.execute.observer import Neurons
 from spikecast.graph.structure import flatten
 from spikecast.kernels import Encoded
-from spikecast.measure.run import bound_calls
+from spikecast.measure.run import ITS, answer_of, bound_calls
 from spikecast.network.answers import class_scores
 from spikecast.network.base import Network
 from spikecast.network.spiking import SpikingNetwork
@@ -22,7 +22,6 @@ from spikecast.network.states import NeuronStates
 from spikecast.text import columns, many
 
 BY_STEP = ("error", "own", "clipped", "silent", "firing", "of_clipped", "of_silent")
-_ITS = "give the model that the network was made from"
 LEGEND = (  # of the columns of the table
     "error: distance from the ANN's activations, as a share of their size; own: what of it the layer itself loses\n"
     "clipped: neurons with an activation beyond all their spikes; silent: with one, not fired yet; firing: at the step"
@@ -232,7 +231,7 @@ def agreement(
         samples += samples_in(call, network.batch_axis)
         network.analog_with(call, Neurons(comparison.note))
         out = network.run_with(call, total, lambda part, _: _Compared(part, comparison), max_batch=2**31)
-        answers.add(_of_model(model, call), out)
+        answers.add(answer_of(model, call), out)
     return Agreement(samples, comparison.result(), *answers.result())
 
 
@@ -243,19 +242,6 @@ def _check_order(model: object, network: object) -> None:
         raise ModelError(
             f"a {type(network).__name__} is no converted network{swapped}; give agreement(model, network, batches)"
         )
-
-
-def _of_model(model: nn.Module, call: Call) -> Any:
-    """What the model answers to a call that the network has taken."""
-    try:
-        with enough_memory():
-            return model(*call[0], **call[1])
-    except SpikecastError:
-        raise
-    except Exception as error:  # whatever a model of another kind may raise
-        raise ModelError(
-            f"{type(model).__name__} cannot take what the network takes ({first_line(error)}); {_ITS}"
-        ) from error
 
 
 class _Answers:
@@ -269,13 +255,13 @@ class _Answers:
         scores = class_scores(wanted)
         ours, theirs = flatten(found)[0], flatten(wanted)[0]
         if len(ours) != len(theirs):
-            raise ModelError(f"the model answers with {len(theirs)} values and the network with {len(ours)}; {_ITS}")
+            raise ModelError(f"the model answers with {len(theirs)} values and the network with {len(ours)}; {ITS}")
         for a, b in zip(theirs, ours, strict=True):
             if not isinstance(a, Tensor) or not a.is_floating_point() or not isinstance(b, Tensor):
                 continue
             if b.shape[1:] != a.shape:
                 forms = f"{tuple(a.shape)} and the network {tuple(b.shape[1:])}"
-                raise ModelError(f"the model answers with a tensor {forms}; {_ITS}")
+                raise ModelError(f"the model answers with a tensor {forms}; {ITS}")
             self.error += (b - a).double().square().flatten(1).sum(1).cpu()
             self.power += float(a.double().square().sum())
             if len(scores) == 1 and a is scores[0]:

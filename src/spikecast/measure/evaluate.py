@@ -16,6 +16,7 @@ from spikecast.costs import Costs, costs_named
 from spikecast.errors import ConfigError, DataError
 from spikecast.measure.figures import Energy
 from spikecast.measure.intervals import Interval
+from spikecast.measure.run import answer_of
 from spikecast.measure.scores import Scores
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.answers import at_step
@@ -24,7 +25,7 @@ from spikecast.network.counting.tally import Tally
 from spikecast.network.frames import mean_call, split
 from spikecast.progress import Listener, counted, telling
 from spikecast.storage.tensors import digest_of_model
-from spikecast.text import columns, si
+from spikecast.text import columns, many, si
 
 Record = dict[str, Any]  # of one batch: plain JSON data
 
@@ -99,7 +100,7 @@ class Evaluation:
             figures = (metric.text(self.ann[name]) for name, metric in self.scores.task.metrics.items())
             ann = ["ANN", "", *figures, *("" for _ in extra)]
             rows.append([*ann, *([] if self.energy is None else [self.energy.ann_text, "", ""])])
-        notes = [f"{self.samples} samples, 95 % intervals"]
+        notes = [f"{many(self.samples, 'sample')}, 95 % intervals"]
         if self.ann is not None:
             notes.append(f"{names[0]} minus the ANN's at the end {self.less_text()}")
         if self.energy is not None:
@@ -227,7 +228,7 @@ class Evaluator:
             record["tally"] = tally.to_json()
         if self.model is not None:
             args, kwargs = call if self.time_axis is None else mean_call(call, self.time_axis)
-            reference = self.model(*args, **kwargs)
+            reference = answer_of(self.model, (args, kwargs))
             record["ann"] = self.task.notes(reference, target)
             record["same"] = [self.task.same(answer, reference) for answer in each]
         return record

@@ -117,7 +117,7 @@ class Report:
     def __str__(self) -> str:
         rows = [("op", "where", "becomes", "MACs", "why", "site")]
         for row in self.rows:
-            size = "not counted" if row.macs is None else f"{row.macs / 1e6:.2f} M" if row.macs else ""
+            size = "not counted" if row.macs is None else si(row.macs) if row.macs else ""
             rows.append((op_word(row.target), row.scope, row.status, size, row.why, row.site or ""))
         prices = [("site", "a spike costs"), *((site, si(p * 1e-12, "J")) for site, p in self.prices.items())]
         sites = [columns(prices), ""] if self.prices else []
