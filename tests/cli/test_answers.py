@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -84,13 +85,21 @@ def test_explain_says_how_to_save_energy(cli) -> None:
     assert budget == f"{energy}; it was 0.4"
 
 
-def test_sweep_says_how_to_ask_for_a_budget(cli) -> None:
+def test_sweep_says_how_to_ask_for_a_budget(home: Path, cli) -> None:
     done = cli("sweep", *IMAGES, *SWEPT, "--budget", "energy=0.95")
     assert done.code == 0, done.err
     assert done.out.splitlines()[-1] == "--energy-budget 0.95 also tries a conversion for that budget"
-    nothing = cli("sweep", *IMAGES, *SWEPT, "--budget", "energy=0.0001").complaint
+    assert "; the ANN's top1 on the rest " in done.out
+    assert "; costs: paper\n" in done.out
+    done = cli("sweep", *IMAGES, *SWEPT, "--budget", "energy=0.0001", "--csv", "all.csv", "--json")
+    assert done.code == 1
+    nothing = done.err.splitlines()[-1]
     assert "no setting stays within the budget" in nothing
     assert nothing.endswith("; --energy-budget 0.0001 also tries a conversion for that budget")
+    found = json.loads(done.out)  # what was measured is there nevertheless
+    assert found["costs"] == "paper"
+    assert 0 <= found["ann"] <= 1
+    assert len((home / "all.csv").read_text().splitlines()) == 1 + len(found["points"])
     for words in (["steps=2"], ["energy=0.95", "--energy-budget", "0.5"]):
         assert "also tries" not in cli("sweep", *IMAGES, *SWEPT, "--budget", *words).out
 

@@ -36,7 +36,8 @@ LevelList = Annotated[str, typer.Option("--levels", "-n", help="thresholds per s
 Limit = Annotated[
     int | None,
     typer.Option(
-        help="take at most so many images, spread over the set", callback=checks.at_least(1, "no image would be left")
+        help="take at most so many images, spread over the set (of a FILE.py:FUNCTION the first)",
+        callback=checks.at_least(1, "no image would be left"),
     ),
 ]
 BatchSize = Annotated[

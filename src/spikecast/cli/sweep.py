@@ -57,12 +57,13 @@ def command(
             configs |= grid(base, {name: common.fractions(goals, name.replace("_", "-"))})
     points = sweep_of(open_job(given).compare(configs, given))
     table, data = points.table(), points.to_json()
-    if limits:
-        hint = "" if energy_budget or "energy" not in limits else GOAL.format(limits["energy"])
-        try:
-            found = points.within(**limits)
-        except ConfigError as error:
-            raise ConfigError(f"{error}; {hint}" if hint else str(error)) from error
+    hint = "" if energy_budget or "energy" not in limits else GOAL.format(limits["energy"])
+    unmet: ConfigError | None = None
+    try:
+        found = points.within(**limits) if limits else None
+    except ConfigError as error:  # said when all that was found is written
+        found, unmet = None, ConfigError(f"{error}; {hint}" if hint else str(error))
+    if found is not None:
         table += f"\n{_line(points, found.point)}: {found.text}"
         if found.cheaper is not None:
             table += f"\nthe cheapest of these: {_line(points, found.cheaper)}"
@@ -70,6 +71,8 @@ def command(
         data["within the budget"] = dataclasses.asdict(found)
     common.figures(given, points.write_plot, lambda: points.rows)
     common.show(table, data, as_json=given.as_json, out=given.out)
+    if unmet is not None:
+        raise unmet
 
 
 def _line(points: Sweep, p: Point) -> str:

@@ -80,6 +80,8 @@ class Sweep:
     how     the metric is read
     scores  of each setting by name, on the samples that are reported
     varied  of each setting by name, what is not the same in all
+    ann     the ANN's metric on the samples that are reported
+    costs   by whose prices the energy is
     """
 
     metric: str
@@ -88,6 +90,8 @@ class Sweep:
     how: Metric = field(default_factory=Metric)
     scores: dict[str, Scores] = field(default_factory=dict)
     varied: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ann: float | None = None
+    costs: str = "paper"
 
     @property
     def sign(self) -> int:
@@ -134,7 +138,8 @@ class Sweep:
         left_out = "".join(f"\nleft out: {name}: {why}" for name, why in self.unmet.items())
         found = f"{len(self.front)} of {len(self.points)} points (a setting after a step) are beaten by none"
         halves = f"chosen by {self.metric} on every other sample; {self.metric} of the rest, with 95 % intervals"
-        return f"{columns(rows)}\n{found}: {halves}{left_out}"
+        ann = "" if self.ann is None else f"; the ANN's {self.metric} on the rest {self.how.text(self.ann)}"
+        return f"{columns(rows)}\n{found}: {halves}{ann}; costs: {self.costs}{left_out}"
 
     def text(self, point: Point) -> str:
         """What is reported of a point, with its interval."""
@@ -142,7 +147,8 @@ class Sweep:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for json."""
-        return {"metric": self.metric, "points": self.rows, "unmet": self.unmet}
+        said = {"metric": self.metric, "ann": self.ann, "costs": self.costs}
+        return {**said, "points": self.rows, "unmet": self.unmet}
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -152,7 +158,8 @@ class Sweep:
             fields = dataclasses.asdict(p)
             low, high = fields.pop("interval")
             own = self.varied.get(p.name, {})
-            found.append({**fields, "reported_low": low, "reported_high": high, "front": p in front, **own})
+            ends = {"reported_low": low, "reported_high": high}
+            found.append({**fields, **ends, "costs": self.costs, "front": p in front, **own})
         return found
 
     def write_plot(self, path: str | os.PathLike[str]) -> Path:
@@ -163,7 +170,8 @@ class Sweep:
             within = None if p.interval.is_unknown else (scale * p.interval.low, scale * p.interval.high)
             front.append((100 * p.energy, scale * p.reported, within, f"{names[p.name]}, T = {p.num_steps}"))
         others = [(100 * p.energy, scale * p.reported) for p in self.points]
-        return write_front(others, front, path, word)
+        ann = None if self.ann is None else scale * self.ann
+        return write_front(others, front, path, word, ann=ann, costs=self.costs)
 
 
 def _short(names: Iterable[str]) -> dict[str, str]:
@@ -214,17 +222,19 @@ def sweep_of(comparison: Comparison) -> Sweep:
         >>> len(sweep_of(found).points)
         2
     """
-    points, how, scores = [], Metric(), {}
+    points, how, scores, ann, costs = [], Metric(), {}, None, "paper"
     for name, (_, evaluation) in comparison.entries.items():
         ratio = ratio_of(evaluation)
         how = evaluation.scores.task.metrics[comparison.metric]
         first, second = evaluation.scores.halves()
         scores[name] = second
+        ann = (second.of_ann() or {}).get(comparison.metric)
+        costs = costs if evaluation.energy is None else evaluation.energy.costs_name
         chosen, reported = (half.steps()[comparison.metric] for half in (first, second))
         within = second.intervals()[comparison.metric]
         figures = zip(evaluation.slots, chosen, ratio, reported, within, strict=True)
         points += [Point(name, t, *figure) for t, figure in enumerate(figures, 1)]
-    return Sweep(comparison.metric, points, comparison.unmet, how, scores, _varied(comparison))
+    return Sweep(comparison.metric, points, comparison.unmet, how, scores, _varied(comparison), ann, costs)
 
 
 def _varied(comparison: Comparison) -> dict[str, dict[str, Any]]:

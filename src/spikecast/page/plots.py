@@ -189,6 +189,9 @@ def write_front(
     front: Sequence[tuple[float, float, tuple[float, float] | None, str]],
     path: str | os.PathLike[str],
     metric: str,
+    *,
+    ann: float | None = None,
+    costs: str = "paper",
 ) -> Path:
     """Write (energy, metric) in per cent of many settings, and a line through those that none beats.
 
@@ -206,7 +209,9 @@ def write_front(
             beside = (3, -8) if number % 2 else (-7, 3)  # so that two that lie close are told apart
             axes.annotate(str(number), (x, y), xytext=beside, textcoords="offset points", fontsize=6)
             axes.plot([], [], " ", label=f"{number}: {name}")
-        axes.set_xlabel("energy, % of the ANN's")
+        if ann is not None:
+            axes.axhline(ann, color="0.5", linewidth=0.8, linestyle="--", label="the ANN")
+        axes.set_xlabel(f"energy, % of the ANN's ({costs} costs)")
         axes.set_ylabel(metric)
         figure.legend(loc="outside right upper", fontsize=6, handlelength=1)
 
