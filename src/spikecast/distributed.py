@@ -6,6 +6,7 @@ Everything is exchanged as numbers or as JSON text; a result does not depend on 
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import sys
@@ -74,6 +75,7 @@ def leave() -> None:
     """
     if dist.is_initialized() and dist.get_backend() == "gloo":
         dist.destroy_process_group()
+        gc.collect()  # its threads end with the last that refers to it, which may be in a cycle
 
 
 def own(items: Iterable[Item]) -> Iterator[tuple[int, Item]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -79,10 +80,10 @@ def test_explain_says_how_to_save_energy(cli) -> None:
     done = cli("explain", *IMAGES)
     assert done.code == 0, done.err
     *_, energy, ops = done.out.splitlines()
-    assert energy == "for less energy: --energy-budget SHARE, of the ANN's, when the model is converted"
+    assert energy == "for less energy: convert with --energy-budget SHARE (of the ANN's energy)"
     assert ops == "where the energy goes: spikecast eval --ops, with the same MODEL and --data"
     budget = cli("explain", *IMAGES[:-2], "--energy-budget", "0.4").out.splitlines()[-2]
-    assert budget == f"{energy}; it was 0.4"
+    assert budget == energy.replace("energy)", "energy, now 0.4)")
 
 
 def test_sweep_says_how_to_ask_for_a_budget(home: Path, cli) -> None:
@@ -147,8 +148,8 @@ def yielded(split: str = "val") -> Iterator[Any]:
     ("batches", "calibrating", "size", "origin"),
     [
         (BATCHES, Limited(BATCHES, 100), "3 batches of its own, 12 samples", "12 of these"),
-        (BATCHES, Limited(OTHERS, 5), "3 batches of its own, 12 samples", "5 that it gives for training"),
-        (BATCHES[:1], Limited(OTHERS, 5), "1 batch of its own, 4 samples", "5 that it gives for training"),
+        (BATCHES, Limited(OTHERS, 5), "3 batches of its own, 12 samples", "5 that it gives when it is called again"),
+        (BATCHES[:1], Limited(OTHERS, 5), "1 batch of its own, 4 samples", "5 that it gives when it is called again"),
         (
             Limited(BATCHES, 5),
             Limited(BATCHES, 100),
@@ -180,12 +181,17 @@ def test_a_loader_says_its_batches_and_a_split_is_told() -> None:
     assert own_origin(training, measured) == "the first 9 that it gives for training"
 
 
+def test_what_cannot_be_told_is_not_said_of_own_batches() -> None:
+    made = [DataLoader(TensorDataset(torch.rand(10, 2)), 4) for _ in range(2)]
+    assert own_origin(Limited(made[0], 9), made[1]) == "the first 9 that it gives when it is called again"
+    other = [[np.zeros((4, 2))], [np.ones((4, 2))]]
+    assert own_origin(other[0], other[1]).endswith("that it gives when it is called again")
+
+
 def test_the_first_line_says_it(cli) -> None:
     words = ("eval", "net.py:net", "--trust", "--data", "net.py:batches")
-    said = (
-        "net.py:net, net.py:batches: 3 batches of its own, 12 samples; thresholds from 12 that it gives for training\n"
-    )
-    assert said in cli(*words).err
+    said = "net.py:net, net.py:batches: 3 batches of its own, 12 samples; thresholds from 12 that it gives"
+    assert f"{said} when it is called again\n" in cli(*words).err
 
 
 def test_one_is_one() -> None:

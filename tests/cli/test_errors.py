@@ -94,7 +94,7 @@ def test_a_missing_package_names_its_extra(
 
     def refuse(name: str, *args, **kwargs):
         if name.partition(".")[0] == package:
-            raise ImportError(f"no {name}")
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return found(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)

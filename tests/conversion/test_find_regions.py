@@ -322,3 +322,29 @@ def test_a_network_without_neurons_says_so() -> None:
     assert any("no neuron was put in, so nothing spikes" in n for n in network.report.notes)
     spiking = convert(nn.Linear(6, 2).eval(), [X], dataclasses.replace(QUICK, encode_input=True))
     assert not any("no neuron" in n for n in spiking.report.notes)
+
+
+def test_a_branch_is_warned_of_at_the_first_step_and_after_loading(tmp_path) -> None:
+    """Also by one who takes the first step only, and by a network out of a file; a weight of the root is no layer."""
+    parts = {name: mlp(6, 6, 6) for name in ("stem", "dark", "bright")}
+    model = Net(forked, **parts, head=nn.Linear(6, 2))
+    model.register_parameter("table", nn.Parameter(torch.zeros(2, 6)))
+    dark, bright = torch.zeros(3, 6), torch.ones(3, 6)
+    network = found(model, dark)
+    network.save(tmp_path / "forked.spikecast")
+    with pytest.warns(UserWarning, match=r"^bright\.0, bright\.2: outside of the regions"):
+        next(iter(network.steps(bright)))
+    loaded = spikecast.load(tmp_path / "forked.spikecast", model=model)
+    loaded.run(dark)
+    with pytest.warns(UserWarning, match=r"^bright\.0, bright\.2: outside of the regions"):
+        loaded.run(bright)
+
+
+def test_watching_leaves_the_fast_way_of_an_encoder() -> None:
+    """torch takes another way through its encoder layers where a part of them has a hook."""
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    model = Net(lambda m, x: m.head(m.encoder(x) * (2.0 if float(x.sum()) > 0 else 1.0)), head=mlp(8, 8, 3))
+    model.add_module("encoder", encoder)
+    network = convert(model, [torch.randn(2, 3, 8)], QUICK, regions=["head"])
+    inside = network.model.get_submodule("encoder").modules()
+    assert not [module for module in inside if module._forward_pre_hooks]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import spikecast
 from spikecast import Config
-from spikecast.errors import ModelError
+from spikecast.errors import DataError, ModelError
 from spikecast.measure import agreement
 
 T = 5
@@ -128,7 +128,7 @@ def test_models_and_networks_that_do_not_belong_together(model, x) -> None:
     with pytest.raises(ModelError, match=r"^a Sequential is no converted network; give agreement\(model, network, "):
         agreement(model, cast(Any, model), [x])
     with pytest.raises(
-        ModelError, match=r"^Conv2d cannot take what the network takes \(Given groups=1.*; give the model "
+        DataError, match=r"^Conv2d fails on what the network takes; give the model .* \(RuntimeError: Given groups=1"
     ):
         agreement(nn.Conv2d(3, 4, 3), snn, [x])
     with pytest.raises(ModelError, match=r"^the model answers with a tensor \(6, 5\) and the network \(6, 4\); give "):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -168,5 +168,10 @@ def test_a_model_of_another_kind_is_said_in_one_line() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).eval()
     data = [(torch.rand(5, 4), torch.tensor([0, 1, 0, 1, 0]))]
     snn = spikecast.convert(model, data, Config(num_steps=2, thresholds="quantile"))
-    with pytest.raises(ModelError, match=r"Linear cannot take what .* takes \(.*mat1 and .*\); give the model"):
+    with pytest.raises(DataError, match=r"Linear fails on what the network takes; give the .*mat1 and mat2"):
         evaluate(snn, data, model=nn.Linear(3, 3).eval())
+    for wrong in (model, 3):
+        with pytest.raises(ModelError, match=r"no converted network; give what spikecast.convert returned"):
+            evaluate(cast(Any, wrong), data)
+        with pytest.raises(ModelError, match=r"no converted network; give what spikecast.convert returned"):
+            spikecast.measure.energy(cast(Any, wrong), data)

@@ -17,6 +17,7 @@ from spikecast.costs import COSTS
 from spikecast.errors import ConfigError, SpikecastError
 from spikecast.page.plots import check_plot
 from spikecast.sources.classes import read_class_map
+from spikecast.sources.images import MAX_SIZE
 from spikecast.storage.files import check_place
 from spikecast.text import many
 
@@ -92,7 +93,7 @@ def _seed(value: int) -> str | None:
 
 
 def _size(value: int) -> str | None:
-    return None if 1 <= value <= 8192 else "images have 1 to 8192 pixels a side; give such a number"
+    return None if 1 <= value <= MAX_SIZE else f"images have 1 to {MAX_SIZE} pixels a side; give such a number"
 
 
 def _crop(value: float) -> str | None:

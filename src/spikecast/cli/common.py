@@ -42,8 +42,8 @@ def show(table: str, data: Any, *, as_json: bool, out: Path | None = None) -> No
 def folders_for(path: Path) -> Iterator[None]:
     """Make the folders that lack for a file, and remove them if writing it fails."""
     made = [folder for folder in Path(os.path.abspath(path)).parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         for folder in made:

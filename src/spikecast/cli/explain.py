@@ -79,11 +79,9 @@ def command(
 
 def _energy(config: Config) -> list[str]:
     """What the advice leaves out: it is about errors, and mostly costs energy."""
-    goal, set_to = config.energy_budget, ""
-    if goal is not None:
-        set_to = f"; it was {goal:g}"
+    now = "" if config.energy_budget is None else f", now {config.energy_budget:g}"
     return [
-        f"for less energy: --energy-budget SHARE, of the ANN's, when the model is converted{set_to}",
+        f"for less energy: convert with --energy-budget SHARE (of the ANN's energy{now})",
         "where the energy goes: spikecast eval --ops, with the same MODEL and --data",
     ]
 

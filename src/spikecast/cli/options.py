@@ -77,8 +77,8 @@ class WeightOptions:
     crop: Annotated[
         float | None,
         typer.Option(
-            help="share of a side that the middle square has, 1 for all of it; unless given what the model's publisher "
-            "says, else 0.875, and 1 for images below 128 pixels",
+            help="share of a side that the middle square has; unless given what the model's publisher says, else "
+            "0.875, or 1 (the whole image) below 128 pixels",
             callback=checks.crop,
         ),
     ] = None

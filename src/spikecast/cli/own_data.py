@@ -33,7 +33,7 @@ def own_size(batches: Iterable[Any]) -> str:
 
 
 def own_origin(calibrating: Iterable[Any], batches: Iterable[Any]) -> str:
-    """Which samples thresholds come from: those that are measured, or what the function gives for training."""
+    """Which samples thresholds come from: those that are measured, or others that the function gives."""
     made, limit = _parts(calibrating)
     measured, most = _parts(batches)
     count = "all" if limit is None else f"the first {limit}"
@@ -41,7 +41,8 @@ def own_origin(calibrating: Iterable[Any], batches: Iterable[Any]) -> str:
         limit = _counts(made, limit)[1]
         count = str(limit)
     if not _are_same(made, measured, limit):
-        return f"{count} that it gives for training"
+        is_told = isinstance(made, Again) and isinstance(measured, Again)  # which split is wanted
+        return f"{count} that it gives {'for training' if is_told else 'when it is called again'}"
     if most is not None and (limit is None or most < limit):
         return f"{count}, {most} of which are measured too"
     return f"{count} of these"
@@ -80,6 +81,6 @@ def _are_same(made: Iterable[Any], measured: Iterable[Any], limit: int | None) -
 
 
 def _equal(first: Any, second: Any) -> bool:
-    """Whether the tensors of two batches are the same."""
+    """Whether two batches have tensors, and the same."""
     pairs = [[x for x in flatten(batch)[0] if isinstance(x, Tensor)] for batch in (first, second)]
-    return len(pairs[0]) == len(pairs[1]) and all(a.equal(b) for a, b in zip(*pairs, strict=True))
+    return 0 < len(pairs[0]) == len(pairs[1]) and all(a.equal(b) for a, b in zip(*pairs, strict=True))

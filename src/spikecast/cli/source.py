@@ -15,6 +15,7 @@ from spikecast.cli import common
 from spikecast.cli.checks import device_named
 from spikecast.cli.options import MachineOptions, ModelOptions
 from spikecast.conversion.pipeline import load
+from spikecast.conversion.prepare import TAKES
 from spikecast.errors import ArtifactError, ConfigError, DataError
 from spikecast.graph.structure import flatten, unflatten
 from spikecast.measure.tasks import TASKS, Task
@@ -99,7 +100,7 @@ def on_random_inputs(source: Source, shape: str) -> Iterator[None]:
             raise
         p = source.preparation
         size, kind = p.size or ANY_SIZE, "colour" if p.channels == 3 else "grey"
-        said = str(error).removesuffix("; give what it takes")
+        said = str(error).removesuffix(f"; {TAKES}")
         raise DataError(
             f"{said}; it was given {kind} images of {size} pixels: say --size, --mean and --std (one number each for "
             "grey images), or --shape, as in --shape 1,28,28"

@@ -68,7 +68,8 @@ def command(
         if found.cheaper is not None:
             table += f"\nthe cheapest of these: {_line(points, found.cheaper)}"
         table += hint and f"\n{hint}"
-        data["within the budget"] = dataclasses.asdict(found)
+        cheaper = None if found.cheaper is None else dataclasses.asdict(found.cheaper)
+        data["within the budget"] = {**dataclasses.asdict(found), "cheaper": cheaper}
     common.figures(given, points.write_plot, lambda: points.rows)
     common.show(table, data, as_json=given.as_json, out=given.out)
     if unmet is not None:

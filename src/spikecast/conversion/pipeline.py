@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from spikecast.storage.sandbox import Sandbox
 
 NO_NEURONS = (
-    "no neuron was put in, so nothing spikes, and only costs that charge the input as spikes make it cheaper; "
+    "no neuron was put in, so nothing spikes, and no energy is saved but by costs that charge the input as spikes; "
     "Config(encode_input=True) sends the input as spikes"
 )
 FilePath = str | os.PathLike[str]

@@ -30,6 +30,8 @@ from spikecast.network.plan import Plan
 from spikecast.network.report import report_of
 from spikecast.network.spiking import Recapture, SpikingNetwork
 
+TAKES = "give what it takes"
+
 
 @torch.no_grad()
 def prepare(
@@ -160,7 +162,7 @@ def _own_answer(model: nn.Module, call: Call) -> Any:
         raise
     except Exception as error:
         said = f"{type(model).__name__} itself cannot take the call: {first_line(error)}"
-        remedy = "give what it takes"
+        remedy = TAKES
         if any(isinstance(argument, list | tuple) for argument in args):  # maybe inputs that stand beside their label
             remedy = "if there is a label, yield ((a, b), label) with integers, or (x, label), or give inputs="
         raise DataError(f"{said}; {remedy}") from error

@@ -24,7 +24,7 @@ from spikecast.text import columns, many
 BY_STEP = ("error", "own", "clipped", "silent", "firing", "of_clipped", "of_silent")
 LEGEND = (  # of the columns of the table
     "error: distance from the ANN's activations, as a share of their size; own: what of it the layer itself loses\n"
-    "clipped: neurons with an activation beyond all their spikes; silent: with one, not fired yet; firing: at the step"
+    "clipped: neurons with an activation beyond all their spikes; silent: with one, and no spike yet; firing: now"
 )
 MOST = 0.5  # of a site's own squared error: where it comes from, a remedy is due
 

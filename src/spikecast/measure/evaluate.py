@@ -16,7 +16,7 @@ from spikecast.costs import Costs, costs_named
 from spikecast.errors import ConfigError, DataError
 from spikecast.measure.figures import Energy
 from spikecast.measure.intervals import Interval
-from spikecast.measure.run import answer_of
+from spikecast.measure.run import answer_of, check_network
 from spikecast.measure.scores import Scores
 from spikecast.measure.tasks import Task, task_named
 from spikecast.network.answers import at_step
@@ -183,6 +183,8 @@ class Evaluator:
     def network(self) -> Network:
         """The network."""
         if not isinstance(self._network, Network):
+            if isinstance(self._network, nn.Module) or not callable(self._network):
+                check_network(self._network)
             self._network = self._network()
         return self._network
 

@@ -13,7 +13,7 @@ import torch
 
 from spikecast.batches import InputFunction
 from spikecast.costs import Costs, costs_named
-from spikecast.measure.run import bound_calls
+from spikecast.measure.run import bound_calls, check_network
 from spikecast.network.base import Network
 from spikecast.network.counting.tally import Tally
 from spikecast.text import columns, op_word, si
@@ -199,6 +199,7 @@ def energy(
         >>> spent.ratio[0] < spent.ratio[-1]  # more steps, more energy
         True
     """
+    check_network(network)
     named = costs_named(costs)
     tally = Tally(network.config.steps_or(num_steps))
     for call in bound_calls(network, batches, inputs):

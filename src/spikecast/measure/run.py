@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from spikecast.batches import Call, InputFunction, calls
-from spikecast.errors import ModelError, SpikecastError, enough_memory, first_line
+from spikecast.errors import ModelError, enough_memory, run_own
 from spikecast.network.base import Network
 
 ITS = "give the model that the network was made from"
@@ -21,12 +21,12 @@ def bound_calls(network: Network, batches: Iterable[Any], inputs: InputFunction 
 
 def answer_of(model: nn.Module, call: Call) -> Any:
     """What the model answers to a call that the network has taken."""
-    try:
-        with enough_memory():
-            return model(*call[0], **call[1])
-    except SpikecastError:
-        raise
-    except Exception as error:  # whatever a model of another kind may raise
-        raise ModelError(
-            f"{type(model).__name__} cannot take what the network takes ({first_line(error)}); {ITS}"
-        ) from error
+    said = f"{type(model).__name__} fails on what the network takes; {ITS}, or mend it"
+    with enough_memory():
+        return run_own(said, lambda: model(*call[0], **call[1]))
+
+
+def check_network(network: object) -> None:
+    """Refuse what is no converted network in the network's place."""
+    if not isinstance(network, Network):
+        raise ModelError(f"a {type(network).__name__} is no converted network; give what spikecast.convert returned")

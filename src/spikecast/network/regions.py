@@ -34,6 +34,8 @@ from spikecast.network.spiking import SpikingNetwork
 from spikecast.network.states import NeuronStates, Recorded
 
 OUTSIDE = "outside of the regions, run as in the ANN, and their energy is counted on neither side"
+WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase)
+FUSED = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 # What a region does when it is called: (region, its graph, the number of the call in this step) -> run and observer.
 Part = Callable[["Region", Program, int], tuple[Execution, Observer]]
 
@@ -115,24 +117,26 @@ class RegionNetwork(Network):
         self.regions = nn.ModuleDict({name.replace(".", "/"): region for name, region in self._regions.items()})
         self.model = shadow(model, self._regions)
         self.outside: set[str] = set()  # modules with weights that the ANN's forward ran outside of all regions
-        self.has_seen_ann = False  # then others that run later are news
         self._watch_outside()
         self.eval()
 
     def _watch_outside(self) -> None:
-        """Have the copy's modules with weight matrices that are in no region say when they run."""
+        """Have the copy's linear layers and the like that are in no region say when they run.
+
+        Those of torch's own attention are left alone: it takes another way where its parts have hooks.
+        """
+        fused = [f"{name}." for name, module in self.model.named_modules() if isinstance(module, FUSED)]
         inside = tuple(f"{name}." for name in self._regions)
         for name, module in self.model.named_modules():
             hooks = module._forward_pre_hooks.values()
             is_watched = any(getattr(hook, "func", None) is _note_outside for hook in hooks)  # copied along
-            has_weights = any(p.dim() > 1 for p in module.parameters(recurse=False))
-            if has_weights and not is_watched and not f"{name}.".startswith(inside):
+            if isinstance(module, WEIGHTED) and not is_watched and not f"{name}.".startswith((*inside, *fused)):
                 module.register_forward_pre_hook(partial(_note_outside, name))
 
     def with_config(self, config: Config) -> RegionNetwork:
         made = RegionNetwork(self.model, {n: part.with_config(config) for n, part in self.networks.items()}, config)
         made.about, made.inputs, made.notes = dict(self.about), self.inputs, list(self.notes)
-        made.outside, made.has_seen_ann = set(self.outside), self.has_seen_ann
+        made.outside = set(self.outside)
         return made
 
     @property
@@ -183,8 +187,9 @@ class RegionNetwork(Network):
         for t in range(1, total + 1):
             spiking.t = t
             now = _Pass(spiking)
-            yield t, self._pass(call, now)
-            self._warn_of(now.outside - self.outside)
+            answer = self._pass(call, now)
+            self._note(now.outside)
+            yield t, answer
 
     @torch.no_grad()
     def analog_with(self, call: Call, observer: Observer) -> Any:
@@ -193,17 +198,16 @@ class RegionNetwork(Network):
 
         now = _Pass(part)
         answer = self._pass(call, now)
-        self.outside |= now.outside
-        self.has_seen_ann = True
+        self._note(now.outside)
         return answer
 
-    def _warn_of(self, outside: set[str]) -> None:
-        """Modules that only these inputs run: no batch that was converted with had them."""
-        if outside and self.has_seen_ann:
-            self.outside |= outside
-            names = ", ".join(sorted(outside))
+    def _note(self, ran: set[str]) -> None:
+        """Modules that ran outside of the regions. What no batch had that was converted with is warned of, once."""
+        if (news := ran - self.outside) and self.report.calibrated is not None:
+            names = ", ".join(sorted(news))
             remedy = "convert with batches that run them, or name them in regions="
             warnings.warn(f"{names}: {OUTSIDE}; {remedy}", UserWarning, stacklevel=2)
+        self.outside |= ran
 
     @computing()
     def _pass(self, call: Call, now: _Pass) -> Any:

@@ -10,6 +10,7 @@ import difflib
 import logging
 import math
 import os
+import traceback
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -167,14 +168,16 @@ def _importing(spec: str, package: str) -> Iterator[None]:
     try:
         yield
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
-        if isinstance(error, ImportError) and (error.name is None or isinstance(error, ModuleNotFoundError)):
+        if isinstance(error, ModuleNotFoundError):
             lacks = (error.name or package).partition(".")[0]
             raise MissingExtraError(f'model {spec} needs {lacks}; pip install "spikecast[vision]"') from error
-        said = f"{type(error).__name__}: {first_line(error)}"
+        said = f"model {spec} needs {package}, which cannot be imported ({type(error).__name__}: {first_line(error)})"
+        places = f"{package} {getattr(error, 'name', '')} {''.join(traceback.format_exception(error))}"
+        if not any(sign in places for sign in ("torchvision", "libtorch", "libc10")):
+            raise MissingExtraError(f"{said}; see what `spikecast doctor` says") from error
         raise MissingExtraError(
-            f"model {spec} needs {package}, which cannot be imported ({said}): torchvision does not fit torch "
-            f"{torch.__version__}; install both from the same index (without a GPU: pip install --force-reinstall "
-            "torch torchvision --index-url https://download.pytorch.org/whl/cpu)"
+            f"{said}: torchvision does not fit torch {torch.__version__}; install both from the same index (without a "
+            "GPU: pip install --force-reinstall torch torchvision --index-url https://download.pytorch.org/whl/cpu)"
         ) from error
 
 

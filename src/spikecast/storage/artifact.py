@@ -58,7 +58,9 @@ def _body(network: Network, store: TensorStore) -> schema.Network | schema.Regio
         return network_to_record(network, store)
     parts = cast(RegionNetwork, network)
     regions = {name: network_to_record(part, store, f"{name}/") for name, part in parts.networks.items()}
-    return schema.Regions(_plain(parts.about), parts.config.to_json(), regions, tuple(parts.notes))
+    return schema.Regions(
+        _plain(parts.about), parts.config.to_json(), regions, tuple(parts.notes), tuple(sorted(parts.outside))
+    )
 
 
 def load(
@@ -102,7 +104,7 @@ def _regions(
         networks[name] = network_from_record(part, tensors, place, most)
         networks[name].name = name
     whole = RegionNetwork(model, networks, Config.from_json(body.config)).to(place)
-    whole.about, whole.notes = body.about, list(body.notes)
+    whole.about, whole.notes, whole.outside = body.about, list(body.notes), set(body.outside)
     return whole
 
 

@@ -208,6 +208,7 @@ class Regions(Record, frozen=True, tag_field="kind", tag="regions"):
     # By submodule, in the order they are called.
     regions: Annotated[dict[Annotated[str, msgspec.Meta(min_length=1)], Network], msgspec.Meta(min_length=1)]
     notes: tuple[str, ...] = ()  # of its report, beside those of the regions
+    outside: tuple[str, ...] = ()  # modules with weights that ran outside of them
 
 
 class Document(Record, frozen=True, omit_defaults=True):
