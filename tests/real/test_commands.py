@@ -143,7 +143,7 @@ def test_the_command_line_gives_pythons_figures(real_loaders: ModuleType, evalua
     given = CASES[name]
     task = f"{EXAMPLE}:{given.own}" if given.own else str(given.task(real_loaders))
     words = [f"{EXAMPLE}:{name}", "--data", f"{EXAMPLE}:{given.data}", "--task", task, "--trust"]
-    words += ["--limit", str(given.samples), "-T", str(given.steps)]
+    words += ["--limit", str(given.samples), "--calibrate", str(given.samples), "-T", str(given.steps)]
     words += [] if given.time_axis is None else ["--time-axis", str(given.time_axis)]
     found = evaluated(*words)
     python, ann = in_python(real_loaders, given)
