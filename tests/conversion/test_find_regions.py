@@ -331,6 +331,7 @@ def test_a_branch_is_warned_of_at_the_first_step_and_after_loading(tmp_path) -> 
     model.register_parameter("table", nn.Parameter(torch.zeros(2, 6)))
     dark, bright = torch.zeros(3, 6), torch.ones(3, 6)
     network = found(model, dark)
+    assert not any("run as in the ANN" in n for n in network.report.notes)
     network.save(tmp_path / "forked.spikecast")
     with pytest.warns(UserWarning, match=r"^bright\.0, bright\.2: outside of the regions"):
         next(iter(network.steps(bright)))
