@@ -63,7 +63,7 @@ on most networks with ReLUs, it is not run again. Four steps of `hmt` with n = 8
   one, six settings of KWS had at most 1 of 400 other answers at a step, and energies within 0.01 %. Far from the ANN
   more moves: of 20 images, ViT-Tiny with `dcgs` had 4 others at T = 1, 2 or 3 up to T = 4 and none from T = 5 on;
   single samples of ToyCar with `dcgs` moved by a quarter at T = 1 (by half with n = 4) and by 0.1 to 1 % at T = 8.
-- **Measured again** on 2026-11-18 at commit 2477fd5, on a third processor: one step of `ours` on all networks, and four
+- **Measured again** on 2026-11-18 at commit 2477fd5, on another machine: one step of `ours` on all networks, and four
   settings on KWS, VWW, N-MNIST and ToyCar. Answers are the same, but for 8 of 400 of ViT-Tiny, 1 of 400 of ResNet-50, 1
   of 400 of KWS (`dcgs`, n = 4), and Stories (perplexity by 0.007). Energies move by at most 0.1 %. For Stories the code
   of its record gives the same bits there. (`--folder out/again --settings ours`, then `--beside benchmarks/records`.)
